@@ -167,6 +167,7 @@ class Method:
         trainable: whether the draft model that it uses can be one that was trained for the target. Its option `model`
             names that one then.
         in_target_pass: whether its guesses come out of rows of the target's own pass alone.
+        drafts_ahead: whether it may draft, while the target reads, for a text that the target has not confirmed.
     """
 
     name: str
@@ -180,6 +181,7 @@ class Method:
     makes_a_network: bool = False
     trainable: bool = False
     in_target_pass: bool = False
+    drafts_ahead: bool = False
 
     def __post_init__(self) -> None:
         unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, SHIPPED_HEAD, DATASTORE}

@@ -44,6 +44,21 @@ class Settings:
     controller: str = option(
         "fixed", "how hard to speculate, round by round; of several, such as goodput+memory, the smallest budget holds"
     )
+    loop: str = option(
+        "sequential",
+        "when to draft: before the target reads, or also while it does (overlap, mirror), or only then (pearl)",
+        choices=("sequential", "pearl", "overlap", "mirror"),
+    )
+    mirror_layer: int = option(
+        0,
+        "layer of the target after which loop mirror taps its candidates; 0: two thirds of the way",
+        unit="layers",
+        minimum=0,
+        maximum=MOST_LAYERS,
+    )
+    mirror_candidates: int = option(
+        2, "candidates for which loop mirror drafts a branch each", unit="tokens", minimum=1, maximum=64
+    )
     width: int = option(2, "children a node may get", unit="nodes", minimum=1, maximum=64)
     depth: int = option(6, "levels below the root", unit="levels", minimum=1, maximum=64)
     nodes: int = option(16, "draft nodes in one tree; 0 is plain decoding", unit="nodes", minimum=0, maximum=512)
@@ -122,7 +137,7 @@ class Settings:
     )
     learn: bool = option(
         False,
-        "let the trained drafter in use learn from your replies while the engine is idle; they stay on this machine",
+        "let the trained drafter or draft model in use learn from your replies while idle; they stay on this machine",
     )
     lens: bool = option(
         False,
@@ -177,7 +192,8 @@ OPTIONS: dict[str, Option] = {o.name: o for o in options_of(Settings)}
 """Every setting with a single value, by name, in the order they are shown."""
 
 SPECULATION = (
-    "drafter", "policy", "rule", "controller", "width", "depth", "nodes", "prune_layer", "prune_keep", "method_options",
+    "drafter", "policy", "rule", "controller", "width", "depth", "nodes", "prune_layer", "prune_keep",
+    "loop", "mirror_layer", "mirror_candidates", "method_options",
 )  # fmt: skip
 """How to speculate. What pays depends on the models, so these belong to a pair; the others belong to the user."""
 

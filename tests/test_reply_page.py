@@ -8,12 +8,13 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from specchat.cli.run_output import write_recording_page
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
+from specchat.engine.protocol.round_parts import Draw, LayerTop, Lens, Piece, Timings, Tree, Verdict
 from specchat.errors import UsageError
 from specchat.reply_page import MOST_BYTES, PageTurn, in_notebook, in_rounds, page, turns_of
 
@@ -93,6 +94,35 @@ def test_a_round_says_of_each_node_what_became_of_it():
     assert (hidden, parents, texts) == (0, [-1, 0, 1, 2, 2], ["a", "b", "c", "d", "!"])
     assert (states, target) == ("Raaxb", [-1, 905, 905, 905, 819])
     assert (draft, by) == ([-1, 607, 607, 607, -1], [-1, 0, 0, 0, -1])
+
+
+def seen_from(layer: int, choice: int, text: str, layers: int = 30) -> Lens:
+    """The last token before this layer was another; it was the likeliest once before, at the fourth."""
+    early = [LayerTop(1, 5, HOSTILE), LayerTop(4, choice, text), LayerTop(5, 6, " so")]
+    return Lens(layers, [*early, LayerTop(layer, choice, text)])
+
+
+def looked_into(round: RoundDone) -> RoundDone:
+    """The round with what its layers said of each kept token; in place of the bonus another was likelier."""
+    *kept, bonus = round.pieces
+    seen = [msgspec.structs.replace(piece, lens=seen_from(21, piece.token, piece.text)) for piece in kept]
+    drawn = msgspec.structs.replace(bonus, lens=seen_from(30, 77, " likelier"))
+    return msgspec.structs.replace(round, pieces=[*seen, drawn])
+
+
+def test_a_round_says_where_its_tokens_were_decided_if_layers_were_looked_at():
+    round = looked_into(round_of("a", "b", "c", "d", kept=2))
+    text = page("t", "a", [reply(round)])
+    packed = Parsed(text)
+    assert packed.rounds["replies"][0][0][8] == [
+        [30, [4, 5, 21], "b", " so", 0], [30, [4, 5, 21], "c", " so", 0], [30, [4, 5, 30], " likelier", " so", 1]
+    ]  # fmt: skip
+    assert "▆▆█ decided at layer 24 of 30 on average · low is early, each a token" in packed.said
+    assert len(text.encode()) - len(page("t", "a", [reply(round_of("a", "b", "c", "d", kept=2))]).encode()) < 400
+    many = [looked_into(round_of(*(f"token {n}" for n in range(64)), kept=3, index=index)) for index in range(600)]
+    long = page("t", "a", [reply(*many)])
+    plain = page("t", "a", [replace(reply(*many), rounds=())])
+    assert len(long.encode()) - len(plain.encode()) < 300_000
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.config import load_catalog, settings_of, starting_pair
 from specchat.decoding.families import FAMILIES
+from specchat.drafters import GRAMMAR
 from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import UsageError, nearest
 from specchat.settings import GREEDY, Settings
@@ -46,6 +47,9 @@ def load_pair(
 AUTO = "auto"
 """The settings as they are: the pair's own defaults, and whatever flags were given."""
 
+EVERY = "every"
+"""Every drafter that speaks without a constraint, with the pair's other methods."""
+
 SHAPE = ("width", "depth", "nodes")
 """Settings that a configuration may set. What changes the text itself must be the same for all that are compared."""
 
@@ -82,6 +86,39 @@ def parse_configurations(text: str, base: Settings) -> tuple[Configuration, ...]
     return tuple(Configuration(piece, _settings(piece, base)) for piece in dict.fromkeys(separate(text)))
 
 
+@dataclass(frozen=True)
+class SpeltOut:
+    """A comparison in which `every` is spelt out.
+
+    Args:
+        every: the drafters that it became; one that turns out not to fit the loaded pair is left out, not refused.
+        notes: why others are left out.
+    """
+
+    compare: str
+    every: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+AS_WRITTEN = SpeltOut("")
+"""Where a comparison says `every` nowhere."""
+
+
+def with_every(text: str, missing: Mapping[str, str]) -> SpeltOut:
+    """The same comparison with `every` spelt out.
+
+    Args:
+        missing: for every drafter what it lacks here; empty where nothing.
+    """
+    if EVERY not in (pieces := separate(text)):
+        return SpeltOut(text)
+    speaking = {name: what for name, what in missing.items() if name not in ("none", GRAMMAR)}
+    here = tuple(name for name, what in speaking.items() if not what)
+    spelt = [name for piece in pieces for name in (here if piece == EVERY else [piece])]
+    notes = tuple(f"left out: {name} {what}" for name, what in speaking.items() if what)
+    return SpeltOut(",".join(spelt), here, notes)
+
+
 def separate(text: str) -> list[str]:
     """The pieces between commas; one of digits goes on with the value before it.
 
@@ -113,7 +150,7 @@ def _settings(piece: str, base: Settings) -> Settings:
         raise UsageError(f"--compare {piece!r} names more than drafter, policy, rule and controller")
     for table, name in zip(FAMILIES, names, strict=False):
         if name not in table:
-            known = [*table, *([AUTO] if table is FAMILIES[0] else [])]
+            known = [*table, *([AUTO, EVERY] if table is FAMILIES[0] else [])]
             raise UsageError(f"--compare {piece!r}: no {table.family} is called {name!r}{nearest(name, known)}")
         changes[table.family] = name
     options: dict[str, str] = {}

@@ -128,6 +128,23 @@ class RatioToPlain:
         return self.ratio.value < FLOOR
 
 
+def missing_for_drafters(
+    has_draft_model: bool, trained: Collection[str] = (), datastore: bool = False
+) -> dict[str, str]:
+    """What a pair lacks for each drafter; empty where nothing. The arguments are those of `floor_comparison`."""
+    missing = dict.fromkeys(DRAFTERS, "")
+    for name, method in DRAFTERS.items():
+        if method.needs_draft_model and not has_draft_model:
+            missing[name] = "needs a draft model"
+        if method.needs_weights and name not in trained:
+            missing[name] = f"needs weights: specchat train PAIR --drafter {name}"
+        if method.needs_datastore and not datastore:
+            missing[name] = "needs a datastore: specchat datastore build"
+        if method.needs_shipped_head:
+            missing[name] = "needs a head in the target's files, which are not read yet: name it where they have one"
+    return missing
+
+
 def floor_comparison(
     text: str, base: Settings, has_draft_model: bool, trained: Collection[str] = (), datastore: bool = False
 ) -> str:
@@ -142,14 +159,8 @@ def floor_comparison(
     Raises:
         UsageError: a word that names neither a drafter nor, after one, a policy.
     """
-    usable = [
-        name
-        for name, method in DRAFTERS.items()
-        if (has_draft_model or not method.needs_draft_model)
-        and (name in trained or not method.needs_weights)
-        and (datastore or not method.needs_datastore)
-        and not method.needs_shipped_head
-    ]
+    missing = missing_for_drafters(has_draft_model, trained, datastore)
+    usable = [name for name, what in missing.items() if not what]
     return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 
 

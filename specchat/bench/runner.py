@@ -10,7 +10,7 @@ from typing import Any
 
 from specchat.bench.check_text import Comparison, SameText
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
-from specchat.bench.configurations import Configuration, load_pair, parse_configurations, plain_of
+from specchat.bench.configurations import AS_WRITTEN, Configuration, SpeltOut, load_pair, parse_configurations, plain_of
 from specchat.bench.contestants import Contestant, Ours
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
@@ -26,7 +26,7 @@ from specchat.decoding.profiling import measure_costs
 from specchat.engine.client.race import same_text_promised
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.pair_loading import Loader
-from specchat.errors import UsageError, nearest
+from specchat.errors import SpecchatError, UsageError, nearest
 from specchat.models.model_loading import streaming_network
 from specchat.settings import OPTIONS, Settings
 
@@ -42,6 +42,7 @@ class BenchPlan:
         warm: measure every configuration a second time with a drafter that has seen other prompts' replies.
         peers: also measure other engines.
         perplexity: read the fixed text in every precision.
+        spelt: what `every` became, and notes on what was left out.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class BenchPlan:
     warm: bool = False
     peers: bool = False
     perplexity: bool = True
+    spelt: SpeltOut = AS_WRITTEN
 
 
 @dataclass
@@ -124,7 +126,7 @@ class _Precision:
         self._perplexity: Perplexity | None = None
         self._ours: list[Ours] = []
         self._peers: list[Contestant] = []
-        self._notes: list[str] = []
+        self._notes = [*plan.spelt.notes]
         self._comparison: Comparison | None = None
 
     @property
@@ -190,7 +192,15 @@ class _Precision:
         self._progress.say("timing passes by their rows")
         costs = measure_costs(pair.target.model, pair.draft.model if pair.draft else None, fits=pair.room_for_rows)
         chosen = [c for c in parse_configurations(self._plan.compare, self._settings) if not c.plain]
-        ours = [Ours(configuration, pair, costs=costs) for configuration in (plain_of(self._settings), *chosen)]
+        ours = [Ours(plain_of(self._settings), pair, costs=costs)]
+        for configuration in tuple(chosen):
+            try:
+                ours.append(Ours(configuration, pair, costs=costs))
+            except SpecchatError as error:
+                if configuration.name not in self._plan.spelt.every:
+                    raise
+                self._notes.append(f"left out: {configuration.name}: {error}")
+                chosen.remove(configuration)
         if self._plan.warm:
             ours += [Ours(configuration, pair, taught=True, costs=costs) for configuration in chosen]
         return ours
@@ -239,6 +249,8 @@ def _refuse_early(plan: BenchPlan) -> None:
     pair, loader = catalog.pair(plan.settings.pair), Loader(catalog, lambda event: None, lambda: False)
     for configuration in parse_configurations(plan.compare, plan.settings):
         chosen = configuration.settings
+        if configuration.name in plan.spelt.every:
+            continue  # left out where it does not fit
         trained = loader.trained_drafters(chosen) if needs_weights(chosen) else NO_TRAINED
         drafts = dict.fromkeys(loader.draft_names(pair), True)
         check_settings(chosen, bool(drafts), trained, draft_models=drafts)

@@ -34,8 +34,9 @@ def bench(
     compare: Annotated[
         str,
         typer.Option(
-            help="Configurations, separated by commas: auto, or drafter[:policy[:rule[:controller]]][:key=value…], "
-            "such as prompt_lookup:chain:nodes=4. Plain decoding is always measured."
+            help="Configurations, separated by commas: auto, every (all drafters), or "
+            "drafter[:policy[:rule[:controller]]][:key=value…], such as prompt_lookup:chain:nodes=4. Plain decoding is "
+            "always measured."
         ),
     ] = "auto",
     floor: Annotated[

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.cli.flags import Output
 from specchat.errors import UsageError
-from specchat.settings import GREEDY
+from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:
+    from specchat.bench.configurations import SpeltOut
     from specchat.bench.report import Report
     from specchat.bench.runner import BenchPlan, BenchProgress
     from specchat.bench.workloads import Workload
@@ -142,33 +143,43 @@ def _plan(settings: dict[str, Any], request: Request) -> BenchPlan:
     chosen = settings_in_force(settings, max_tokens=_MAX_TOKENS, seed=0)
     prepare_environment(chosen.threads)  # before torch is imported
 
-    from specchat.bench.configurations import parse_configurations
+    from specchat.bench.configurations import EVERY, SpeltOut, parse_configurations, separate
     from specchat.bench.plots import accept_plot_file
     from specchat.bench.runner import BenchPlan, parse_dtypes
 
-    compare = request.compare
-    if request.floor:
-        from specchat.bench.interleaved_run import floor_comparison
-        from specchat.config import load_catalog
-        from specchat.config.datastore_files import datastore_files
-        from specchat.config.trained_drafters import DRAFT_MODEL
-        from specchat.engine.server.pair_loading import Loader
-
-        catalog = load_catalog()
-        trained = Loader(catalog, lambda event: None, lambda: False).drafters_here(chosen).fitting
-        target = catalog.pair(chosen.pair).target
-        datastore = any(one.header is not None and one.header.target == target for one in datastore_files())
-        methods = {drafter.method for drafter in trained}
-        has_draft_model = catalog.pair(chosen.pair).draft is not None or DRAFT_MODEL in methods
-        compare = floor_comparison(compare, chosen, has_draft_model, methods, datastore)
-    parse_configurations(compare, chosen)
+    spelt = SpeltOut(request.compare)
+    if request.floor or EVERY in separate(request.compare):
+        spelt = _spelt_out(request.compare, chosen, request.floor)
+    parse_configurations(spelt.compare, chosen)
     precisions = parse_dtypes(request.dtypes)
     if request.plot is not None:
         accept_plot_file(request.plot)
     if request.save is not None:
         _accept_writable(request.save)
     workload = request.questions.workload()
-    return BenchPlan(chosen, workload, compare, precisions, request.warm, request.peers, request.perplexity)
+    return BenchPlan(
+        chosen, workload, spelt.compare, precisions, request.warm, request.peers, request.perplexity, spelt
+    )
+
+
+def _spelt_out(compare: str, chosen: Settings, floor: bool) -> SpeltOut:
+    """The comparison with every drafter that the pair has what it needs for, and why others are left out."""
+    from specchat.bench.configurations import SpeltOut, with_every
+    from specchat.bench.interleaved_run import floor_comparison, missing_for_drafters
+    from specchat.config import load_catalog
+    from specchat.config.datastore_files import datastore_files
+    from specchat.config.trained_drafters import DRAFT_MODEL
+    from specchat.engine.server.pair_loading import Loader
+
+    catalog = load_catalog()
+    trained = Loader(catalog, lambda event: None, lambda: False).drafters_here(chosen).fitting
+    target = catalog.pair(chosen.pair).target
+    datastore = any(one.header is not None and one.header.target == target for one in datastore_files())
+    methods = {drafter.method for drafter in trained}
+    has_draft_model = catalog.pair(chosen.pair).draft is not None or DRAFT_MODEL in methods
+    if floor:
+        return SpeltOut(floor_comparison(compare, chosen, has_draft_model, methods, datastore))
+    return with_every(compare, missing_for_drafters(has_draft_model, methods, datastore))
 
 
 def _print(report: Report, output: Output) -> None:

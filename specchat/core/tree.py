@@ -234,6 +234,26 @@ class TokenTree:
             node = child
         return tuple(path)
 
+    def subtree(self, node: int) -> TokenTree:
+        """The frozen tree of what stands below `node`, which is its root; all draws are kept."""
+        place = {node: ROOT}
+        part = TokenTree(self.tokens[node], self._vocab_size)
+        for at in range(node, len(self)):
+            if at in place:
+                place |= {draw.child: part.add(place[at], draw.guess) for draw in self.draws(at)}
+        return part.freeze()
+
+    def with_children(self, node: int, guesses: Iterable[Guess]) -> TokenTree:
+        """A frozen copy with these guesses below `node`, behind its own draws; the other nodes keep their numbers."""
+        self.draws(node)  # so that all draws are written down
+        grown = TokenTree(self.tokens[ROOT], self._vocab_size)
+        grown.tokens, grown.parents, grown.depths = [*self.tokens], [*self.parents], [*self.depths]
+        grown._child_of = dict(self._child_of)
+        grown._draws = {parent: [*draws] for parent, draws in self._draws.items()}
+        for guess in guesses:
+            grown.add(node, guess)
+        return grown.freeze()
+
 
 class PointRows(Sequence[Sequence[Guess]]):
     """A proposal of points alone, whose guesses are made only where they are asked for.

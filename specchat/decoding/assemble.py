@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.acceptance.judge import JudgeHead
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.controllers import choose_controllers
 from specchat.controllers.combined import SmallestBudget
@@ -15,12 +16,13 @@ from specchat.core.costs import Costs
 from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Controller, Model, NestedEngine, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, NestedEngine, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
 from specchat.decoding.judged_elsewhere import JudgedElsewhere
 from specchat.decoding.kept_parts import DrafterCache
+from specchat.decoding.overlap import AheadState, Overlapped
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
@@ -36,6 +38,7 @@ _NESTED: Mapping[str, Any] = {
     "rule": "follow",
     "controller": "fixed",
     "prune_layer": 0,
+    "loop": "sequential",
     "memory": "",
 }
 """How a nested engine speculates unless its drafter says otherwise: not at all."""
@@ -67,21 +70,38 @@ def assemble(
     memory = pair_memory(settings, target, parts.drafts_of(choice), resources.prunable)
     memory = _without_map_where_no_room(memory, resources.memory)
     _refuse_without_room(settings, memory, resources.memory)
-    speculator = Speculator(
-        target=target,
-        drafter=feed.drafter,
-        policy=_policy(settings, target, learns=not settings.memory or memory.map_bytes > 0),
-        rule=_rule(settings, target, resources),
-        controller=_controller(
-            settings,
-            _of_these(costs, choice),
-            memory,
-            resources.memory,
-        ),
+    learns = not settings.memory or memory.map_bytes > 0
+    parts_in_use = (
+        target,
+        feed.drafter,
+        _policy(settings, target, learns=learns),
+        _rule(settings, target, resources),
+        _controller(settings, _of_these(costs, choice), memory, resources.memory),
     )
+    speculator = _looped(settings, parts_in_use, learns=learns)
     _refuse_parts_of_passes(speculator, settings)
     speculator.feed = feed
     return speculator
+
+
+def _looped(
+    settings: Settings, parts: tuple[Model, Drafter, TreePolicy, AcceptanceRule, Controller], *, learns: bool
+) -> Speculator:
+    """The speculator of these parts, with the loop that the settings name; `learns` as for `_policy`."""
+    if settings.loop == "sequential" or settings.controller == "off":
+        return Speculator(*parts)
+    target, drafter, *_ = parts
+    loop = Overlapped(*parts, settings.loop, AheadState(drafter))
+    if settings.loop == "mirror":
+        if not target.flexible_passes:
+            raise CombinationError(
+                "loop 'mirror' looks into the middle of a pass, which llama.cpp does not allow; nearest that works: "
+                "loop 'overlap', or backend = own"
+            )
+        loop.early_layer = min(settings.mirror_layer or max(1, 2 * target.layers // 3), target.layers)
+        loop.early = EarlyHead(target, loop.early_layer, learns, low_rank=bool(settings.memory))
+        loop.candidates = settings.mirror_candidates
+    return loop
 
 
 def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
@@ -132,8 +152,9 @@ def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], pr
 
 
 def early_map_bytes(settings: Settings, target: Model) -> int:
-    """Memory of the map that early pruning learns, where memory is limited; it is of low rank there."""
-    return low_rank_bytes(target.hidden_size) if settings.memory and settings.prune_layer else 0
+    """Memory of the maps that early heads learn, where memory is limited; they are of low rank there."""
+    heads = (settings.prune_layer > 0) + (settings.loop == "mirror")
+    return heads * low_rank_bytes(target.hidden_size) if settings.memory else 0
 
 
 def _without_map_where_no_room(memory: PairMemory, limit: MemoryLimit | None) -> PairMemory:
@@ -195,6 +216,10 @@ def _rule(settings: Settings, target: Model, resources: PairResources) -> Accept
     if getattr(made, "wants_target", False):
         by_target: AcceptanceRule = made(options, target, resources.vocabulary)
         return by_target
+    if method.needs_weights:
+        trained = resources.trained.choose(method.name, options.weights)
+        judge: AcceptanceRule = made(options, JudgeHead.read(trained, target.hidden_size, target.layers))
+        return judge
     rule: AcceptanceRule = made(options)
     if isinstance(target, TargetElsewhere):
         return JudgedElsewhere(rule, method.name, settings.options_for(method.name))

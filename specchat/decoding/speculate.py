@@ -13,7 +13,7 @@ from specchat.core.device_copy import synchronize
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, FIRST, HeadNeeds, Judging, PassRequest
-from specchat.core.round import JointPass, Round, RoundTimings
+from specchat.core.round import JointPass, Round, RoundTimings, Verdict
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.layer_lens import lens_taps
@@ -79,9 +79,8 @@ class Speculator:
     """Parts that fit together. `decoding.assemble` makes one; nothing else decides what fits.
 
     A round is four steps in a row. They share nothing but their arguments and the parts: `plan` asks the controller,
-    `propose` drafter and policy, `submit` the target alone, `settle` all of them. So another loop may propose for
-    round n + 1 while round n is submitted, from a context that holds what the target is expected to say, and drop or
-    cut the draft once round n is settled: under a rule that is right about any tree the text stays the same.
+    `propose` drafter and policy, `submit` the target alone, `settle` all of them. `decoding.overlap` drafts for round
+    n + 1 while round n is submitted.
 
     Args:
         feed: gives the drafter the states it asks for, and knows which it was given.
@@ -130,7 +129,7 @@ class Speculator:
     def propose(self, context: Context, plan: Plan) -> Draft:
         """A tree that goes on from the context's history, within the budget."""
         began, passes = time.perf_counter(), self.drafter.passes
-        tree = self.policy.grow(self.drafter, context, plan.budget)
+        tree = self._grow(context, plan.budget)
         refused: tuple[Refused, ...] = ()
         if context.constraint is not None:
             tree = context.constraint.without_forbidden(tree)
@@ -142,6 +141,9 @@ class Speculator:
         shown = lens_taps(self.target) if context.lens else _NO_LAYERS
         request = self.request(tree, plan.budget, needs, shown, judging)
         return Draft(plan, tree, request, self.drafter.passes - passes, time.perf_counter() - began, refused)
+
+    def _grow(self, context: Context, budget: Budget) -> TokenTree:
+        return self.policy.grow(self.drafter, context, budget)
 
     def request(
         self,
@@ -179,7 +181,7 @@ class Speculator:
         """
         began = time.perf_counter()
         draft, reading = submitted.draft, submitted.reading
-        verdict = self.rule.judge(draft.tree, context.constrained(draft.tree, reading), context)
+        verdict = self._judge(draft.tree, context.constrained(draft.tree, reading), context)
         judged = began if self._on_host else time.perf_counter()
         verify_s = (submitted.returned if self._on_host else judged) - submitted.given
         emitted = verdict.emitted
@@ -214,6 +216,9 @@ class Speculator:
         context.emit(round.emitted)
         round.timings.other_s = time.perf_counter() - judged + draft.plan.took_s
         return round
+
+    def _judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        return self.rule.judge(tree, reading, context)
 
     def _learn(self, round: Round, plan_s: float, judged: float) -> None:
         """Show the round to drafter and policy, and then, with what that took, to the controller."""

@@ -140,8 +140,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "trees/test_confidence.py::test_alpha_halves_while_whole_paths_stand",
             "trees/test_confidence.py::test_partly_wrong_rounds_raise_alpha_by_the_share_that_was_wrong",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+            "contracts/test_overlap.py::test_a_branch_is_cut_to_what_goes_on_from_the_text",
         ),
-        "drafting while the target reads. A round in which nothing was sure enough lowers alpha too, or it would never fall again",
+        "drafting for as long as the target reads: one tree of the round's budget is drafted ahead. A round in which nothing was sure enough lowers alpha too, or it would never fall again",
+        also="the loop `overlap` (a setting)",
     ),
     System(
         "BiLD", "2302.07863", "draft",
@@ -166,9 +169,10 @@ SYSTEMS: tuple[System, ...] = (
         (
             "controllers/test_memory.py::test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_its_tensors",
             "controllers/test_memory.py::test_a_limit_is_never_exceeded_and_trees_shrink_with_it",
+            "controllers/test_memory.py::test_texts_that_share_passes_share_a_limit_which_is_never_exceeded",
+            "controllers/test_memory.py::test_a_limited_cache_grows_in_steps_and_never_takes_more_than_one_that_doubles",
         ),
-        "buffers that grow in steps from turn to turn; batches, and the pipeline over several devices. Nodes are "
-        "limited, round by round, and the context when the pair is loaded",
+        "the pipeline over several devices. Nodes are limited, round by round, and the context when the pair is loaded",
     ),
     System(
         "SpecDec++", "2405.19715", "draft",
@@ -183,11 +187,22 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "PEARL", "2408.11850", "draft",
-        differs="a round drafts first and then verifies",
+        (
+            "contracts/test_overlap.py::test_pearls_trace_is_the_published_one",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+            "contracts/test_overlap.py::test_rules_by_probability_keep_their_law",
+        ),
+        "lengths that follow the speeds of both models: how much is drafted is the controller's choice",
+        also="the loop `pearl` (a setting)",
     ),
     System(
         "Mirror-SD", "2510.13161", "draft",
-        differs="a round drafts first and then verifies",
+        (
+            "contracts/test_overlap.py::test_a_branch_is_reused_as_often_as_the_token_is_among_the_early_candidates",
+            "contracts/test_overlap.py::test_the_drafter_reads_while_the_target_does",
+        ),
+        "a drafter with streams that were trained into it; branches are drafted one after the other, and the early head is the target's own, fitted while it writes",
+        also="the loop `mirror` (a setting)",
     ),
     System(
         "Guidance's fast-forwarding", "Guidance (Lundberg et al., 2023)", "draft",
@@ -196,7 +211,13 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Judge Decoding", "2501.19309", "draft",
-        differs="no head is trained to judge guesses by the target's states",
+        (
+            "acceptance/test_judge.py::test_with_threshold_1_the_text_is_the_targets_and_below_it_is_not",
+            "acceptance/test_judge.py::test_the_accepted_path_grows_as_the_threshold_falls",
+            "acceptance/test_judge.py::test_a_planted_wrong_digit_is_refused_and_a_synonym_is_kept",
+        ),
+        "labels by people: a token is right if the last number of the reply survives it (after AutoJudge), in tasks of arithmetic or of a file. A small target is a weak judge",
+        also="lossy, trained by `specchat train PAIR --drafter judge`",
     ),
     System(
         "AMBEDKAR", "2509.02133", "draft",
@@ -212,8 +233,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "decoding/test_together.py::test_each_text_is_the_one_that_its_request_alone_would_get",
             "decoding/test_together.py::test_replies_join_and_leave_in_the_middle",
+            "models/test_read_together.py::test_texts_of_equal_lengths_are_one_pass_and_others_join_where_padding_is_cheap",
+            "models/test_read_together.py::test_a_group_whose_positions_are_not_put_right_says_something_else",
         ),
-        "padding and its repair, and groups of one length: every text has a cache of its own, so lengths need not agree",
+        "texts that wait for others of their length: every text gets a round in every turn. Groups of one length are for "
+        "transformers' layers; elsewhere every text has positions and a cache of its own, so lengths need not agree",
         also="`specchat serve` reads the trees of several requests in one pass",
     ),
     System(
@@ -337,12 +361,13 @@ SYSTEMS: tuple[System, ...] = (
         "TriForce", "2404.11912", "model",
         (
             "drafters/test_sparse_context.py::test_with_a_budget_for_the_whole_text_every_guess_is_right",
-            "drafters/test_cache_parts.py::test_every_layer_holds_the_chunks_that_brute_force_finds",
+            "drafters/test_cache_parts.py::test_every_head_of_keys_holds_the_chunks_that_brute_force_finds",
             "decoding/test_laws_of_long_texts.py::test_texts_are_distributed_as_the_targets_though_the_drafter_reads_a_part",
+            "drafters/test_draft_window.py::test_it_drafts_as_a_draft_model_does_that_is_given_these_tokens_alone",
         ),
-        "its small draft model with a cache of the first and last tokens (StreamingLLM) under the sparse target: "
-        "`token_recycling` guesses there, or with `sparse_context.below=draft_model` the pair's draft model, which reads "
-        "the whole text. Chunks of its own for every head, and offloading",
+        "offloading. Under the sparse target `token_recycling` guesses by default; the pair's draft model with a cache of "
+        "the first and last tokens is `sparse_context.below=draft_model(window=512)`, which reads those tokens anew when "
+        "the window moves by a quarter",
     ),
     System(
         "RAPID", "2502.20330", "model",
@@ -360,8 +385,11 @@ SYSTEMS: tuple[System, ...] = (
             "indexes/test_token_translation.py::test_what_is_translated_spells_the_same",
             "drafters/test_cross_vocabulary.py::test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together",
             "drafters/test_cross_vocabulary.py::test_ngrams_that_were_met_raise_what_is_accepted",
+            "training/test_adapted_draft.py::test_with_other_tokens_it_learns_through_the_translation",
+            "training/test_adapted_draft.py::test_what_is_learnt_in_draft_tokens_are_laws_of_shared_tokens_and_the_tokens_of_ngrams",
         ),
-        "its training online, and rules that use probabilities: guesses are points",
+        "training of the draft itself: an adapter of its last states learns (`/learn`). Its head that ends branches is "
+        "SpecDec++'s here (`cross_vocabulary.stop`). Rules that use probabilities: guesses are points",
     ),
     System(
         "Medusa", "2401.10774", "model",
@@ -372,6 +400,14 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "the training of target and heads together (Medusa-2). With `typical` it is lossy, as published; the first guess "
         "of a round, which Medusa always takes, is tested like all others",
+    ),
+    System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",
@@ -426,10 +462,14 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",
             "drafters/test_mask_places.py::test_where_trees_follow_one_another_the_share_of_each_state_is_that_of_its_markov_chain",
-            "drafters/test_mask_places.py::test_no_other_choice_of_so_many_masks_is_worth_more",
+            "drafters/test_mask_places.py::test_what_states_are_worth_is_what_rounds_bring_in_the_long_run",
+            "drafters/test_mask_places.py::test_masks_that_move_with_the_tree_bring_more_than_as_many_in_fixed_or_random_places",
+            "drafters/test_mask_places.py::test_there_are_as_many_rows_as_bring_most_tokens_a_second",
+            "drafters/test_mask_rows.py::test_an_ensemble_says_the_mean_of_its_members_each_of_which_sees_its_own_masks_alone",
         ),
-        "the tree of guesses and prompt tokens that is computed beforehand for the device: places are chosen anew for "
-        "every tree. Several embeddings for one place, whose guesses are averaged",
+        "one tree for each state that is computed beforehand for the device: places are chosen for every tree, by what states "
+        "proved to be worth in the chat's own rounds, and with `rows=0` as many as pay by the times of its own passes",
+        also="ensembles are `specchat train --ensemble`",
     ),
     System(
         "MTP (Your LLM Knows the Future)", "2507.11851", "model",
@@ -487,7 +527,9 @@ SYSTEMS: tuple[System, ...] = (
         (
             "drafters/test_trim.py::test_only_frequent_tokens_and_those_of_the_text_are_guessed_in_the_order_of_the_whole_head",
             "drafters/test_trim.py::test_draws_are_distributed_as_their_q_and_q_has_only_tokens_with_a_row",
+            "drafters/test_trim.py::test_operations_and_bytes_of_the_head_fall_to_the_share_that_is_left",
         ),
+        "counts of a calibration text: those of the user's own replies, and before them the tokenizer's order",
         also="`draft_model.trim`",
     ),
     System(
@@ -525,9 +567,13 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_online_learning.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
             "training/test_online_learning.py::test_the_text_is_the_same_with_learning_on_and_off",
+            "training/test_adapted_draft.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
+            "training/test_adapted_draft.py::test_prompts_go_to_the_adapter_of_their_topic_which_other_topics_leave_alone",
+            "controllers/test_goodput.py::test_the_depths_that_online_speculative_decoding_publishes_are_found",
         ),
-        "draft models do not learn, trained networks do; a network for each kind of query: one serves all topics",
-        also="`/learn`: the trained drafter in use learns from replies",
+        "a draft model's adapter learns, not all of its weights, and topics (`draft_model.topics`) are told apart by the "
+        "tokens of prompts; one trained network serves all topics",
+        also="`/learn`: the trained drafter or the draft model in use learns from replies",
     ),
     System(
         "S2D", "2407.01955", "model",

@@ -12,7 +12,7 @@ from specchat.core.round import JointPass
 from specchat.decoding.conversation import Drafted, PromptDue, Steps
 from specchat.decoding.reply_events import Event
 from specchat.decoding.speculate import Submitted
-from specchat.models.decoder.decoder import read_together
+from specchat.models.decoder.joint_passes import read_together
 
 _log = logging.getLogger(__name__)
 
@@ -94,23 +94,25 @@ class Together:
         self._drop_ended()
 
     def _read_trees(self, drafted: Sequence[JoinedReply]) -> None:
-        """One pass over the trees of all, as far as they can be read together; the others are read by themselves."""
+        """Trees that can be read together, in as few passes as can be; the others are read by themselves."""
         due = [(reply, reply.due) for reply in drafted if isinstance(reply.due, Drafted)]
         trees = [(each.speculator.target, each.draft.tree, each.draft.request) for _, each in due]
+        submitted_at: dict[int, Submitted] = {}
         began = self._clock()
         try:
-            readings = read_together(trees)
+            for readings in read_together(trees):
+                ended = self._clock()
+                rows = sum(len(trees[place][1]) for place in readings)
+                joint = JointPass(len(readings), rows, ended - began)
+                for place, reading in readings.items():
+                    share_s = joint.seconds * len(trees[place][1]) / rows
+                    submitted_at[place] = Submitted(due[place][1].draft, reading, began, began + share_s, joint)
+                began = self._clock()
         except Exception as error:  # of some of them, perhaps: each is read by itself, and fails by itself
             _log.debug("a pass over %d texts failed: %s", len(trees), error)
-            readings = {}
-        seconds = self._clock() - began
-        sizes = {place: len(tree) for place, (_, tree, _) in enumerate(trees)}
-        rows = sum(sizes[place] for place in readings)
-        joint = JointPass(len(readings), rows, seconds)
         for place, (reply, each) in enumerate(due):
-            if place in readings:
-                share_s = seconds * sizes[place] / rows
-                reply.go_on(Submitted(each.draft, readings[place], began, began + share_s, joint))
+            if place in submitted_at:
+                reply.go_on(submitted_at[place])
                 continue
             try:
                 submitted = each.speculator.submit(each.draft)

@@ -28,6 +28,7 @@ DRAFTERS = Table(
         options=options.DraftModelOptions,
         requires=(DRAFT_MODEL,),
         trainable=True,
+        drafts_ahead=True,
     ),
     Method(
         "cross_vocabulary",
@@ -36,6 +37,7 @@ DRAFTERS = Table(
         "OmniDraft arXiv:2507.02659",
         options=options.CrossVocabularyOptions,
         requires=(ANY_DRAFT_MODEL,),
+        drafts_ahead=True,
     ),
     Method(
         "token_recycling",
@@ -82,6 +84,11 @@ DRAFTERS = Table(
         "medusa",
         "small trained heads guess all depths at once from the target's last state",
         "Medusa arXiv:2401.10774",
+    ),
+    _network(
+        "selector",
+        "small trained heads guess all depths at once, and scores of pairs of tokens say which guesses go together",
+        "after DFlash 2's selector (llama.cpp #27342, 2026)",
     ),
     _network(
         "amphista",
@@ -165,6 +172,7 @@ DRAFTERS = Table(
         options=options.PrunedOptions,
         runs_the_target=True,
         makes_a_network=True,
+        drafts_ahead=True,
     ),
     Method(
         "retrieved_context",
@@ -173,6 +181,7 @@ DRAFTERS = Table(
         "RAPID arXiv:2502.20330",
         options=options.RetrievedContextOptions,
         requires=(DRAFT_MODEL,),
+        drafts_ahead=True,
     ),
     Method(
         "merge",

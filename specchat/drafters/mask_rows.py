@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -18,13 +16,11 @@ from specchat.core.request import LOGITS, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, TokenTree
+from specchat.drafters.mask_places import MaskStates, RowPrice, last_of_likeliest, likeliest_places
 from specchat.drafters.options import MaskRowsOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Likeliest, LikeliestByNode, for_frontier, points_below
 from specchat.indexes.learnt_rates import LearntRates
-
-_UNKNOWN = 0.5
-"""The chance of a guess whose drafter says none."""
 
 _LEAST = 1e-6
 
@@ -33,6 +29,10 @@ _CANDIDATES = 32
 
 _CLAIMED = 0.3
 """How often a guess is right, as long as none was judged."""
+
+_MOST_ROWS, _UNMEASURED_ROWS, _PROBE = 64, 6, 32
+"""Where as many masks stand as pay: the most rows, the rows until passes are measured, and how often there are as many
+whatever they cost."""
 
 
 class MaskRowsDrafter(Drafter):
@@ -45,8 +45,9 @@ class MaskRowsDrafter(Drafter):
 
     `prompt_tokens` are embeddings alone. Reference: Chen et al., Hardware-Aware Parallel Prompt Decoding for
     Memory-Efficient Acceleration of LLM Inference (PPD), arXiv:2405.18628. Differs: which nodes have how many masks is
-    decided anew for every tree, from what its guesses claim and how often those of each mask came true; one embedding
-    for each mask, no ensemble of several.
+    decided anew for every tree, from what its guesses claim and what states of the chain proved to be worth
+    (`MaskStates`), where the paper computes one tree for each state beforehand; and rows stop where they no longer pay
+    by the times of the chat's own passes (`RowPrice`), where the paper measures them before.
 
     `mtp` has a low-rank adapter too, which acts on the masks' rows alone, and a sampler on top: an MLP on a mask's
     state and the token guessed before it orders the mask's likeliest tokens anew. Reference: Samragh et al., Your LLM
@@ -63,7 +64,10 @@ class MaskRowsDrafter(Drafter):
         self._masks = parts.masks()
         self._rows, self._linear = options.rows, options.behind == "last"
         self._vocab_size = parts.vocab_size
+        self._count = len(self._masks.embeddings) // self._masks.ensemble
         self._rates = LearntRates()  # by mask
+        self._states, self._price = MaskStates(self._count), RowPrice()
+        self._asked = 0
         self._target = parts.target
         self._last = frozenset({parts.target.layers - 1} if self._masks.sampler else ())
         self._said: _Said | None = None
@@ -105,21 +109,34 @@ class MaskRowsDrafter(Drafter):
 
     def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """The masks behind nodes of this tree, those of a node one after the other."""
-        masks = self._masks.embeddings
+        masks, ensemble = self._masks.embeddings, self._masks.ensemble
+        rows, price = self._affordable()
         if self._linear:
-            placed = last_of_likeliest(tree, min(self._rows, len(masks)))
+            placed = last_of_likeliest(tree, min(rows // ensemble, self._count))
         else:
-            rates = [self._rates.rate(place, _CLAIMED) for place in range(len(masks))]
-            placed = likeliest_places(tree, rates, self._rows)
+            rates = [self._rates.rate(place, _CLAIMED) for place in range(self._count)]
+            placed = likeliest_places(tree, self._states.gains(rates), rows // ensemble, price * ensemble)
         extra_rows: list[ExtraRow] = []
         numbers: dict[int, range] = {}
         for node, count in placed.items():
-            numbers[node] = range(len(extra_rows), len(extra_rows) + count)
-            for mask in range(count):
-                after = len(extra_rows) - 1 if mask else None
-                extra_rows.append(ExtraRow(node, masks[mask], after, self._masks.adapter))
+            numbers[node] = range(len(extra_rows), len(extra_rows) + count * ensemble)
+            for member in range(ensemble):
+                for mask in range(count):
+                    after = len(extra_rows) - 1 if mask else None
+                    embedding = masks[member * self._count + mask]
+                    extra_rows.append(ExtraRow(node, embedding, after, self._masks.adapter))
         self._attached = _Attached(tree, numbers, len(extra_rows))
         return extra_rows
+
+    def _affordable(self) -> tuple[int, float]:
+        """The most rows of masks, and what one must be worth."""
+        if self._rows:
+            return self._rows, 0.0
+        self._asked += 1
+        price = self._price.tokens
+        if price is None or self._asked % _PROBE == 0:  # what never pays is tried again: texts and times change
+            return _UNMEASURED_ROWS, 0.0
+        return _MOST_ROWS, price
 
     def observe(self, round: Round) -> None:
         """Count which guesses were right, and read what was said after the masks of the last accepted node."""
@@ -129,7 +146,14 @@ class MaskRowsDrafter(Drafter):
                 self._rates.count(place, right)
                 if not right:
                     break
+        before = 0 if self._said is None else len(self._said.logits)
         self._said, self._tree = self._read(round), None
+        if self._attached is not None:
+            after = 0 if self._said is None else len(self._said.logits)
+            self._states.move(before, after, len(round.emitted))
+            times = round.timings
+            if times.joint is None and times.verify_s > 0.0:
+                self._price.add(round.rows, times.verify_s, times.draft_s + times.verify_s, len(round.emitted))
         self._attached = None
 
     def _sampled(self, said: _Said, tree: TokenTree, nodes: Sequence[int]) -> Likeliest | None:
@@ -138,8 +162,7 @@ class MaskRowsDrafter(Drafter):
             return None
         rows = [tree.depths[node] for node in nodes]
         states = self._masks.sampler(said.states[rows], self._target.embed([tree.tokens[node] for node in nodes]))
-        states = states.float().cpu()
-        normed = states * states.square().mean(dim=1, keepdim=True).add(_LEAST).rsqrt()
+        normed = _normed(states).cpu()
         tokens, values = said.likeliest.tokens[rows], said.likeliest.values[rows]
         shared = torch.from_numpy(values - said.likeliest.logsumexp[rows][:, None]).logsumexp(1, keepdim=True)
         heads = [self._head_rows(said, row) for row in rows]
@@ -163,73 +186,22 @@ class MaskRowsDrafter(Drafter):
         numbers = attached.extra_rows.get(path[-1] if path else ROOT)
         if len(path) < len(accepted) or not numbers:
             return None
-        said = logits[numbers.start : numbers.stop, : self._vocab_size].float()
+        at = slice(numbers.start, numbers.stop)
+        said = self._averaged(logits[at, : self._vocab_size].float())
         values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
         found, highest, logsumexp = to_host(tokens, values, torch.logsumexp(said, dim=1))
         states = round.reading.extra_row_states.get(self._target.layers - 1) if self._last else None
-        own = None if states is None else states[numbers.start : numbers.stop]
+        own = None if states is None else self._averaged(_normed(states[at]))
         return _Said(Likeliest(found, highest, logsumexp, logits=True), said, own, {})
+
+    def _averaged(self, rows: Tensor) -> Tensor:
+        """(m, …) means over the ensemble, from (E · m, …)."""
+        ensemble = self._masks.ensemble
+        return rows if ensemble == 1 else rows.view(ensemble, len(rows) // ensemble, -1).mean(dim=0)
 
     def _logits(self, node: int) -> Tensor:
         """(V,) logits after a node."""
         return self._by_node.source(node)[0]()
-
-
-def likeliest_places(tree: TokenTree, rates: Sequence[float], rows: int) -> dict[int, int]:
-    """Node → how many masks stand behind it; nodes without any are left out.
-
-    The state of a round is how many masks the node carried that was accepted last: so many tokens the next tree can
-    guess ahead. A mask's worth is the chance that its node is the last one, times what its guess adds to what is
-    accepted then, and a node's masks are worth less one after the other. So taking the best masks until the rows are
-    used up is the best choice for this tree.
-
-    Args:
-        rates: how often guesses of each mask are right, where those of the masks before it were.
-        rows: the most masks in all.
-    """
-    last = last_accepted(tree)
-    gains = [math.prod(rates[: number + 1]) for number in range(len(rates))]
-    waiting = [(-chance * gains[0], node, 0) for node, chance in enumerate(last)] if gains else []
-    heapq.heapify(waiting)
-    placed: dict[int, int] = {}
-    while waiting and rows > 0:
-        _, node, number = heapq.heappop(waiting)
-        placed[node], rows = number + 1, rows - 1
-        if number + 1 < len(gains):
-            heapq.heappush(waiting, (-last[node] * gains[number + 1], node, number + 1))
-    return placed
-
-
-def last_of_likeliest(tree: TokenTree, masks: int) -> dict[int, int]:
-    """The same with all masks behind the end of the likeliest path alone."""
-    node = ROOT
-    while children := tree.children(node):
-        chances = _chances(tree, node)
-        node = max(children, key=chances.__getitem__)
-    return {node: masks} if masks else {}
-
-
-def last_accepted(tree: TokenTree) -> list[float]:
-    """(N,) how likely each node is the last that is accepted, by what the guesses claim; they add up to 1."""
-    reached, last = [0.0] * len(tree), [0.0] * len(tree)
-    reached[ROOT] = 1.0
-    for node in range(len(tree)):
-        chances = _chances(tree, node)
-        for child, chance in chances.items():
-            reached[child] = reached[node] * chance
-        last[node] = reached[node] * (1.0 - math.fsum(chances.values()))
-    return last
-
-
-def _chances(tree: TokenTree, node: int) -> dict[int, float]:
-    """The chance of each child of a node; together they leave some for none of them."""
-    chances: dict[int, float] = {}
-    for child, guess in tree.draws(node):
-        said = _UNKNOWN if guess.logprob is None else min(1.0, math.exp(guess.logprob))
-        chances[child] = max(chances.get(child, _LEAST), said)
-    total = math.fsum(chances.values())
-    most = 1.0 - _LEAST
-    return {child: chance * most / total for child, chance in chances.items()} if total > most else chances
 
 
 class _Said(NamedTuple):
@@ -237,7 +209,7 @@ class _Said(NamedTuple):
 
     Args:
         logits: (m, V).
-        states: (m, d) its last states there, where there is a sampler.
+        states: (m, d) its last states there, of mean square 1, where there is a sampler.
         head_rows: of masks that were asked about, of their likeliest tokens.
     """
 
@@ -252,6 +224,12 @@ def _replaced(said: _Said, row: int, sampled: Likeliest) -> Tensor:
     logprobs = said.logits[row] - float(said.likeliest.logsumexp[row])
     logprobs[torch.from_numpy(sampled.tokens[0]).long()] = torch.from_numpy(sampled.values[0]).to(logprobs)
     return logprobs
+
+
+def _normed(states: Tensor) -> Tensor:
+    """(n, d) float32 states of mean square 1."""
+    states = states.float()
+    return states * states.square().mean(dim=1, keepdim=True).add(_LEAST).rsqrt()
 
 
 class _Attached(NamedTuple):

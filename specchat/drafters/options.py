@@ -63,6 +63,36 @@ def which_draft_model() -> Any:
     return option("", "which of the pair's draft models to use, by name; if empty, the first")
 
 
+DIVERGENCES = ("forward_kl", "reverse_kl", "jsd", "tvd")
+"""How a draft model's law can be brought to the target's by `/learn`."""
+
+
+def stops() -> Any:
+    """The option `stop`: see `StopHead`."""
+    return option(
+        1.0,
+        "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
+        "says, which learns from every round; 1: never",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+
+def learns_by() -> Any:
+    """The option `divergence` of drafters whose draft model learns from replies."""
+    return option(
+        "forward_kl", "what /learn makes small between the target's law and the draft model's", choices=DIVERGENCES
+    )
+
+
+def learns_topics() -> Any:
+    """The option `topics` of drafters whose draft model learns from replies."""
+    return option(
+        1, "the most topics for which /learn keeps adapters of their own; replies go to one by their prompts",
+        minimum=1, maximum=16,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class DraftModelOptions:
     drawing: str = option(
@@ -73,24 +103,31 @@ class DraftModelOptions:
     )
     model: str = which_draft_model()
     trim: int = option(
-        65536,
+        -1,
         "how many of the target's most used tokens can be guessed, besides those of the text: a smaller head is "
-        "quicker; 0 for all",
+        "quicker; 0 for all, -1 for what fits the pair: half of a vocabulary above 32768 tokens, at most 65536",
+        unit="tokens",
+        minimum=-1,
+    )
+    stop: float = stops()
+    divergence: str = learns_by()
+    topics: int = learns_topics()
+
+    window: int = option(
+        0,
+        "of a longer text the draft model reads only the first 16 tokens and the last ones, so many together; 0: all",
         unit="tokens",
         minimum=0,
-    )
-    stop: float = option(
-        1.0,
-        "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
-        "says, which learns from every round; 1: never",
-        minimum=0.0,
-        maximum=1.0,
+        least_above_zero=32,
     )
 
 
 @dataclass(frozen=True)
 class CrossVocabularyOptions:
     model: str = which_draft_model()
+    stop: float = stops()
+    divergence: str = learns_by()
+    topics: int = learns_topics()
 
 
 @dataclass(frozen=True)
@@ -115,7 +152,13 @@ class MaskRowsOptions:
     """Options of the drafters that are trained masks: `prompt_tokens` and `mtp`."""
 
     weights: str = trained_weights()
-    rows: int = option(6, "the most rows of masks in a pass", unit="rows", minimum=1, maximum=256)
+    rows: int = option(
+        6,
+        "the most rows of masks in a pass; 0: as many as pay, by what a row takes here and is worth",
+        unit="rows",
+        minimum=0,
+        maximum=256,
+    )
     behind: str = option(
         "likeliest",
         "where masks stand: behind all nodes, those first that are the likeliest to end what is accepted, or behind "

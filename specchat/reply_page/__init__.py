@@ -19,7 +19,7 @@ from pathlib import Path
 
 from specchat.engine.client.speedup import stats_line
 from specchat.engine.protocol.events import Event, Finished, RoundDone, Started
-from specchat.engine.protocol.round_nodes import ShownNode, nodes_of
+from specchat.engine.protocol.round_nodes import LayerHeat, ShownNode, heat_of, nodes_of
 from specchat.engine.protocol.text import visible
 
 MOST_BYTES = 250_000
@@ -47,6 +47,7 @@ class PageTurn:
         pieces: of a reply; None: this is none.
         rendered: the reply as formatted text; HTML, which the caller has made safe.
         figures: a line about the reply.
+        heat: how late its tokens were decided; `page` fills it in.
     """
 
     who: str
@@ -55,11 +56,12 @@ class PageTurn:
     rounds: Sequence[RoundDone] = ()
     rendered: str = ""
     figures: str = ""
+    heat: LayerHeat | None = None
 
 
 def page(title: str, about: str, turns: Sequence[PageTurn], system: str = "", *, notebook: bool = False) -> str:
     """The page. In a notebook it has no title, and is as wide as the cell."""
-    turns, data = _fitted(turns)
+    turns, data = _fitted([replace(turn, heat=heat_of(turn.rounds)) for turn in turns])
     replies = [turn for turn in turns if turn.rounds]
     system = f'<p class="system">{escape(visible(system))}</p>\n' if system else ""
     numbers = {id(turn): number for number, turn in enumerate(replies)}
@@ -164,6 +166,9 @@ def _section(turn: PageTurn, number: int | None) -> str:
     which = f' data-reply="{number}"' if number is not None else ""
     rendered = f'<div class="rendered">{turn.rendered}</div>' if turn.rendered else ""
     figures = f'<p class="figures">{escape(visible(turn.figures))}</p>' if turn.figures else ""
+    if turn.heat is not None:
+        blocks = "".join("▁▂▃▄▅▆▇█"[max(0, min(7, round(8 * share) - 1))] for share in turn.heat.shares)
+        figures += f'<p class="figures"><span aria-hidden="true">{blocks}</span> {turn.heat.words}</p>'
     return (
         f'<section class="reply">{who}<div class="said tokens"{which}>{_runs(before)}{rounds}{_runs(after)}</div>'
         f"{rendered}{figures}</section>"
@@ -181,8 +186,8 @@ def _runs(pieces: Pieces) -> str:
 
 def _fitted(turns: Sequence[PageTurn]) -> tuple[list[PageTurn], str]:
     """The turns, each with the last of its rounds, and these as JSON; as much as fits into MOST_BYTES."""
-    trees = [[(round.at_s, nodes_of(round)) for round in turn.rounds] for turn in turns]
-    most = max((len(nodes) for rounds in trees for _, nodes in rounds), default=0)
+    trees = [[(round.at_s, nodes_of(round), _packed_lenses(round)) for round in turn.rounds] for turn in turns]
+    most = max((len(nodes) for rounds in trees for _, nodes, _ in rounds), default=0)
     while True:
         names: dict[str, int] = {}
         packed = [[*_packed_rounds(rounds, most, names)] for rounds in trees if rounds]
@@ -208,11 +213,12 @@ def _json(value: object) -> str:
 
 
 def _packed_rounds(
-    rounds: Sequence[tuple[float, list[ShownNode]]], most: int, names: dict[str, int]
+    rounds: Sequence[tuple[float, list[ShownNode], list[object]]], most: int, names: dict[str, int]
 ) -> Iterator[list[object]]:
-    """Each round as the script reads it: milliseconds since the last one, guesses left out, its nodes by column."""
+    """Each round as the script reads it: milliseconds since the last one, guesses left out, its nodes by column, and
+    what was seen of the layers where the target was asked, at the root and behind each kept guess, if anything was."""
     before_s = 0.0
-    for at_s, all_nodes in rounds:
+    for at_s, all_nodes, lenses in rounds:
         nodes, hidden = _fewer(all_nodes, most)
         passed_s, before_s = max(0.0, at_s - before_s), at_s
         yield [
@@ -224,7 +230,24 @@ def _packed_rounds(
             [_per_mille(node.target) for node in nodes],
             [_per_mille(node.draft) for node in nodes],
             [_index(" and ".join(node.proposers), names) for node in nodes],
+            *([lenses] if any(lenses) else []),
         ]
+
+
+def _packed_lenses(round: RoundDone) -> list[object]:
+    """Layers, those from which on the last one's token was the likeliest or no longer, that token, the one before it,
+    and whether another was drawn; 0 where nothing was seen."""
+    packed: list[object] = []
+    for piece in round.pieces:
+        if (lens := piece.lens) is None:
+            packed.append(0)
+            continue
+        agrees = [False, *lens.agrees]
+        turns = [layer for layer in range(1, len(agrees)) if agrees[layer] != agrees[layer - 1]]
+        tops = [visible(top.text[:_LONGEST_LABEL]) for top in lens.tops[-2:]]
+        before = tops[0] if len(tops) > 1 else ""
+        packed.append([lens.layers, turns, tops[-1], before, int(lens.tops[-1].token != piece.token)])
+    return packed
 
 
 def _fewer(nodes: list[ShownNode], most: int) -> tuple[list[ShownNode], int]:

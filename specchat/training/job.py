@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -25,7 +26,7 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.draft_heads import FAMILIES
 from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.loading import family_of, load_network, new_network, read_tokens
-from specchat.models.draft_heads.masks import PromptTokens
+from specchat.models.draft_heads.masks import PromptTokens, PromptTokenSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
 from specchat.models.weights.weight_source import WeightSource
 from specchat.training import StageName, distillation
@@ -123,6 +124,8 @@ class Job:
         shape = subject.model.network.shape
         made, taps = family_of(request.drafter).load(), tapped_layers(subject.model.layers)
         self._recipe, self._sizes = made.recipe, made.sizes_for(shape, taps)
+        if isinstance(self._sizes, PromptTokenSizes):
+            self._sizes = dataclasses.replace(self._sizes, ensemble=request.ensemble)
         self._start, self._reference = start, reference
         if start is not None:
             check_start(start, request.drafter, self._sizes, subject.checksum)
@@ -410,5 +413,6 @@ def command(request: TrainingRequest) -> str:
     words += f" --reference {request.reference}" if request.reference else ""
     words += f" --select {request.select}" if request.select else ""
     words += f" --texts {request.texts}" if request.texts else ""
+    words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

@@ -15,7 +15,7 @@ from specchat.config.toml_file import NAME
 from specchat.config.trained_drafters import TrainedDrafter, free_name, whose_name
 from specchat.errors import UsageError, nearest, short
 from specchat.models.draft_heads import FAMILIES, methods
-from specchat.models.draft_heads.sizes import LEAST_TEXTS
+from specchat.models.draft_heads.sizes import LEAST_TEXTS, MOST_ENSEMBLE
 from specchat.models.hub import checksum, fetching
 from specchat.models.hub.disk import OnProgress
 from specchat.models.hub.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
@@ -160,6 +160,14 @@ def refuse_unknown_texts(drafter: str, texts: str) -> None:
     able = methods("draft model")
     if texts not in ("", TARGETS_TEXTS) and drafter not in able:
         raise UsageError(f"--texts {texts} is for --drafter {' and '.join(able)}; {drafter} writes no texts by itself")
+
+
+def refuse_ensemble(drafter: str, ensemble: int) -> None:
+    """Raise UsageError for an ensemble of nothing, of too many, or for a drafter without masks."""
+    if not 1 <= ensemble <= MOST_ENSEMBLE:
+        raise UsageError(f"--ensemble {ensemble} must be 1 to {MOST_ENSEMBLE}")
+    if ensemble > 1 and drafter not in (masks := methods("masks")):
+        raise UsageError(f"--ensemble is for --drafter {' and '.join(masks)}; {drafter} has no masks")
 
 
 def refuse_hiding(name: str) -> None:

@@ -64,10 +64,10 @@ class FrozenTarget:
         Args:
             embedded: (B, S, d) of the texts' tokens.
             places: (B, A) int64.
-            masks: (m, d) their embeddings.
+            masks: (m, d) their embeddings, or (A, m, d) those behind each place.
             added: low-rank additions for the rows of masks, rows of q and k in transformers' order.
         """
-        shape, (texts, count), behind = self.shape, places.shape, len(masks)
+        shape, (texts, count), behind = self.shape, places.shape, masks.shape[-2]
         added = paired(added, shape.head_dim)
         positions = (places[..., None] + 1 + torch.arange(behind, device=places.device)).flatten(1)
         text, hidden = embedded, masks.expand(texts, count, -1, -1).flatten(1, 2)
@@ -151,7 +151,7 @@ class MaskLearning:
             total = total + divergence(logits, labels).sum()
             sampled = network.sampled(states[rows, at, mask], network.shared.embed(batch.tokens[rows, before]))
             if sampled is not None:
-                own = network.normed(batch.features[rows, before, -1])
+                own = network.normed(batch.features[rows, before, -1:])
                 apart = (network.normed(states[rows, at, mask]) - own).square().mean(dim=-1)
                 total = total + divergence(logits_of(network, sampled), labels).sum() + CONSISTENCY * apart.sum()
         chains = int(taken.sum())
@@ -167,7 +167,7 @@ class MaskLearning:
         for mask, going in enumerate(_going(batch, places, taken, min(masks, steps))):
             last = batch.tokens.shape[1] - 1
             wanted = columns[batch.tokens.gather(1, (places + mask + 2).clamp_max(last))]
-            said = states[:, :, mask].flatten(0, 1)
+            said = states[:, :, mask].flatten(0, 1)  # (B · A, E, d)
             before = batch.tokens.gather(1, (places + mask + 1).clamp_max(last)).flatten()
             sampled = network.sampled(said, network.shared.embed(before))
             hit = right(network.logits(said if sampled is None else sampled), wanted.flatten()).view_as(still)
@@ -176,8 +176,12 @@ class MaskLearning:
         return Acceptance.of(lengths[taken], steps)
 
     def _states(self, network: PromptTokens, batch: Batch, places: Tensor) -> Tensor:
-        masks = torch.stack(list(network.embeddings))
-        return self.target.states(network.shared.embed(batch.tokens), places, masks, network.factors())
+        """(B, A, m, E, d) last states of masks behind places."""
+        members, count = network.members(), places.shape[1]
+        everywhere = places.repeat(1, len(members))
+        masks = members.repeat_interleave(count, dim=0)
+        states = self.target.states(network.shared.embed(batch.tokens), everywhere, masks, network.factors())
+        return states.view(len(places), len(members), count, *states.shape[2:]).movedim(1, 3)
 
 
 def _drawn(batch: Batch, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from specchat.errors import TrainingError
 from specchat.training.limits import (
     CHATS,
     SELF,
+    refuse_ensemble,
     refuse_hiding,
     refuse_impossible,
     refuse_replacing_start,
@@ -43,6 +44,7 @@ class TrainingRequest:
         select: how it decides, or which guesses of chains are learnt; empty for the first of `SELECTIONS` or
             `CHAIN_SELECTIONS`.
         texts: who writes what it learns from; empty for the first of `TEXTS`.
+        ensemble: so many embeddings of masks stand for one place.
     """
 
     pair: str
@@ -58,6 +60,7 @@ class TrainingRequest:
     reference: str = ""
     select: str = ""
     texts: str = ""
+    ensemble: int = 1
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -69,6 +72,7 @@ class TrainingRequest:
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
         refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select)
         refuse_unknown_texts(self.drafter, self.texts)
+        refuse_ensemble(self.drafter, self.ensemble)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)

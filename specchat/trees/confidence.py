@@ -29,8 +29,8 @@ class Confidence(TreePolicy):
     Both look at a draft's law, never at the token drawn from it, so draws keep their distribution.
 
     Reference: Kim et al., Speculative Decoding with Big Little Decoder, arXiv:2302.07863, for the fallback; after Xu et
-    al., LLMCad, arXiv:2309.04255, for the path threshold. Differs: LLMCad goes on drafting while the target reads; we
-    do not. A round in which nothing was sure enough halves alpha too, or it could never fall again.
+    al., LLMCad, arXiv:2309.04255, for the path threshold; its drafting while the target reads is the loop `overlap`.
+    Differs: a round in which nothing was sure enough halves alpha too, or it could never fall again.
     """
 
     keeps_draws = True

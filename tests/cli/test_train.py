@@ -98,6 +98,11 @@ def error_of(*arguments: str) -> SpecchatError:
             ("smol", "--drafter", "mtp", "--loss", "tvd"),
             "--loss is for networks of their own; mtp learns through the target",
         ),
+        (
+            ("smol", "--drafter", "hydra", "--ensemble", "2"),
+            "--ensemble is for --drafter prompt_tokens and mtp; hydra has",
+        ),
+        (("smol", "--drafter", "prompt_tokens", "--ensemble", "17"), "--ensemble 17 must be 1 to 16"),
         (("smol", "--select", "behind"), "--select 'behind' is not a way to select tokens"),
         (
             ("smol", "--drafter", "draft_model", "--reference", "smol-hydra"),

@@ -31,7 +31,8 @@ from contracts.model_checks import CLOSE, PREFIX
 from contracts.models import BUILDERS, V, over_network, own_decoder, shared_network, source_of
 from tiny_models import add_tiny_pair
 
-from specchat.core.tree import TokenTree
+from specchat.core.request import PassRequest
+from specchat.core.tree import Guess, TokenTree
 from specchat.decoding.families import ACCEPTANCE_RULES
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load, Message
@@ -40,6 +41,7 @@ from specchat.engine.server.worker import Worker
 from specchat.errors import EngineError, ModelError, PlanRefused, RanksLost, UsageError
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.joint_passes import read_together
 from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
 from specchat.models.decoder.shape import Shape
@@ -158,6 +160,31 @@ def test_replies_are_those_of_one_process(over_ranks):
         if one.tokens != two.tokens:
             parted.append((changes, one.tokens, two.tokens))
     assert parted == []
+
+
+def test_trees_of_several_texts_are_read_in_one_pass(over_ranks, ranks, monkeypatch):
+    network = shared_network("gemma3_text")
+    trees = [TokenTree(5, V), TokenTree(9, V), TokenTree(11, V)]
+    for tree in trees[1:]:
+        tree.add(0, Guess(7))
+    said, told, announce = [], [], ranks.group.announce
+    monkeypatch.setattr(ranks.group, "announce", lambda one: told.append(type(one.message)) or announce(one))
+    for build, read in ((over_ranks, read_together), (own_decoder, None)):
+        model = build(network, 256)
+        models = [model.with_new_cache() for _ in trees]
+        for own, length in zip(models, (30, 4, 12), strict=True):
+            own.prefill([1 + i % 40 for i in range(length)])
+        jobs = [(own, tree.freeze(), PassRequest(frozenset({1}))) for own, tree in zip(models, trees, strict=True)]
+        if read is not None:
+            (readings,) = read(jobs)
+        else:
+            readings = {place: own.read(tree, request=asked) for place, (own, tree, asked) in enumerate(jobs)}
+        said.append([(readings[place].logits, readings[place].taps[1]) for place in range(3)])
+    assert told.count(p.RunTogether) == 1
+    assert told.count(p.Run) == 2, "the prompts of more than a few tokens"
+    for one, other in zip(*said, strict=True):
+        for ours, theirs in zip(one, other, strict=True):
+            torch.testing.assert_close(ours, theirs, **CLOSE)
 
 
 def test_each_rank_holds_its_part_of_the_weights(over_ranks):
@@ -309,9 +336,26 @@ def test_a_plan_that_contradicts_itself_is_refused():
     for data in (b"", b"\xc1", p.encoded(p.Report(3)), b"\x92" * 100_000, p.encoded(p.Envelope([], RUN))[:-1]):
         with pytest.raises(PlanRefused, match="a message between ranks is none"):
             p.envelope_of(data)
-    for wrong in (p.Keep(9, 0, [1]), p.Copy(1, 9, [0], 0, None), p.Embed(9, [1]), p.Stay(None), RUN):
+    for wrong in (
+        p.Keep(9, 0, [1]),
+        p.Copy(1, 9, [0], 0, None),
+        p.Embed(9, [1]),
+        p.Stay(None),
+        RUN,
+        p.RunTogether([RUN]),
+    ):
         with pytest.raises(PlanRefused, match="a plan was refused"):
             Follower(_Alone(), lambda load, group: pytest.fail("not asked to"))._do(wrong)
+    together: list[tuple[list[p.Run], str]] = [
+        ([RUN, RUN], "two passes at once over one cache"),
+        ([msgspec.structs.replace(RUN, mlp=[0])], "of some layers alone"),
+        ([msgspec.structs.replace(RUN, extra_rows=[0])], "no plain passes"),
+        ([msgspec.structs.replace(RUN, hooked=[1])], "no plain passes"),
+    ]
+    p.check_together([RUN, msgspec.structs.replace(RUN, cache=2)], 3)
+    for runs, said in together:
+        with pytest.raises(PlanRefused, match=said):
+            p.check_together(runs, 3)
     for keep in (p.Keep(1, 5, [4]), p.Keep(1, 0, [7, 6]), p.Keep(1, 0, [8])):
         with pytest.raises(PlanRefused, match="rows that are not there"):
             p.check_keep(keep, 8)

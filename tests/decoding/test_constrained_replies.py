@@ -72,6 +72,13 @@ def plainly(sampling, seed=7):
     return context.history[len(PROMPT) :]
 
 
+@each_row("loop", ["pearl", "overlap", "mirror"])
+def test_loops_that_draft_ahead_do_not_under_a_constraint(loop):
+    found = constrained(drafter="draft_model", loop=loop)
+    assert found.tokens == plainly(Sampling())
+    assert found.ledger.draft_passes > 0
+
+
 @each_row(
     ("drafter", "policy", "settings"),
     covering(

@@ -16,7 +16,7 @@ from specchat.decoding.emission import Stop
 from specchat.decoding.reply_events import ReplyEnded, RoundWritten
 from specchat.decoding.together import LEAST_SLICE_TOKENS, MOST_SLICE_TOKENS, JoinedReply, Together
 from specchat.errors import SpecchatError
-from specchat.models.decoder import decoder as decoders
+from specchat.models.decoder.joint_passes import read_together
 
 CONTEXT = 1024
 FIXED = {"controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
@@ -175,12 +175,12 @@ def test_an_error_in_one_reply_leaves_the_others(monkeypatch):
     monkeypatch.setattr(chat.speculator.drafter, "propose", propose)
     monkeypatch.setattr(chat.speculator.drafter, "grow_at_once", lambda *given: None)
     broken = Written(chat, chat.steps(prompt_of(3), 5))
-    real, failures = decoders.read_together, [RuntimeError("no room")]
+    failures = [RuntimeError("no room")]
 
     def failing(trees):
         if failures and len(trees) == 3:
             raise failures.pop()
-        return real(trees)
+        return read_together(trees)
 
     monkeypatch.setattr("specchat.decoding.together.read_together", failing)
     others = [begun("float32", "plain, greedy", 0), begun("float32", "draft model, greedy", 4)]

@@ -21,6 +21,7 @@ from specchat.core.request import Adapter
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters import DRAFTERS
+from specchat.drafters.mask_places import RowPrice
 from specchat.drafters.parts import PairResources, Parts
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.draft_heads.masks import mask_rows, with_token
@@ -42,9 +43,9 @@ def drafter_of(target, name="prompt_tokens", masks=None, **options):
     return method.load()(method.make_options(options), parts)
 
 
-def adapted_masks(hidden=32, keys=16, layers=3):
+def adapted_masks(hidden=32, keys=16, layers=3, seed=5):
     """Masks with an adapter that adds something to every attention."""
-    made = torch.Generator().manual_seed(5)
+    made = torch.Generator().manual_seed(seed)
 
     def drawn(*shape):
         return 0.3 * torch.randn(*shape, generator=made)
@@ -149,6 +150,29 @@ def test_a_sampler_orders_the_likeliest_tokens_of_a_mask_by_the_token_before(pat
         assert sum(math.exp(guess.logprob) for guess in guesses) == pytest.approx(float(mass), rel=1e-3)
         orders.append(tokens)
     assert orders[1] != orders[2], "what follows depends on the token before"
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(None, 6), (0.0, 15), (0.2, 5), (9.0, 0)])
+def test_with_0_rows_there_are_as_many_masks_as_pay(tokens, most, monkeypatch):
+    monkeypatch.setattr(RowPrice, "tokens", tokens)
+    target = scripted()
+    _, rounds = speak(fixed_speculator(target, drafter_of(target, rows=0), "chain", Budget(4, 4, 1)), 24, context_for())
+    assert max(round.extra_rows for round in rounds[:20]) <= most
+    assert (rounds[-1].extra_rows > 0) == (most > 0)
+
+
+def test_an_ensemble_says_the_mean_of_its_members_each_of_which_sees_its_own_masks_alone():
+    model, said = BUILDERS["decoder"](shared_network("llama"), 256), []
+    one, other = adapted_masks(), adapted_masks(seed=6)
+    both = replace(one, embeddings=(*one.embeddings, *other.embeddings), ensemble=2)
+    for masks in (one, replace(other, adapter=one.adapter), both):
+        drafter = drafter_of(model, "mtp", masks=masks, rows=12)
+        context = context_for(vocab_size=NETWORK_V)
+        _, rounds = speak(fixed_speculator(model, drafter, "chain", Budget(0)), 2, context)
+        _, rounds = speak(fixed_speculator(model, drafter, "chain", Budget(1, 1, 1)), 1, context)
+        said.append(drafter._said.logits[:3])
+        assert rounds[-1].extra_rows == (6 if masks is both else 3)
+    torch.testing.assert_close(said[2], (said[0] + said[1]) / 2, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("path", BUILDERS)

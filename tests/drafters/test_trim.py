@@ -2,11 +2,27 @@
 
 import pytest
 import torch
-from contracts.kit import PROMPT, V, context_for, make_drafter, plain_text, reply, scripted_draft, scripted_target
+from contracts.kit import (
+    PROMPT,
+    V,
+    context_for,
+    make_drafter,
+    plain_text,
+    random_tree,
+    reply,
+    scripted_draft,
+    scripted_target,
+)
+from contracts.models import native_decoder, native_is_here, own_decoder, shared_network
+from rows import each_row
+from torch.utils.flop_counter import FlopCounterMode
 
+from specchat.core.request import DEFAULT_REQUEST, PassRequest
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.drafters import DRAFTERS
+from specchat.drafters.draft_model import FrequentHead
+from specchat.drafters.options import DraftModelOptions
 
 DRAFT_MODEL = DRAFTERS["draft_model"]
 TRIM = 4
@@ -81,6 +97,35 @@ def test_the_text_does_not_depend_on_the_trim(drafter, temperature, penalty):
     )
     assert said.ledger.accepted > 0
     assert said.tokens == plain_text(scripted_target(), 40, Sampling(**sampling))
+
+
+@each_row(("vocabulary", "kept"), [(V, V), (32000, 32000), (49152, 24576), (128256, 64128), (151936, 65536)])
+def test_by_default_as_much_is_kept_as_fits_the_pair(vocabulary, kept):
+    model = scripted_draft(vocabulary)
+    head = FrequentHead(model, DraftModelOptions().trim, vocabulary)
+    head.start([])
+    assert (head.request.head is None) == (kept == vocabulary)
+    assert kept == vocabulary or len(head.request.head.tokens) == kept
+
+
+def test_operations_and_bytes_of_the_head_fall_to_the_share_that_is_left():
+    """What a pass computes falls by just the rows that are left out, and what the kernels hold to their share."""
+    network, kept, nodes = shared_network("llama"), 16, 5
+    model = own_decoder(network, 64)
+    tree = random_tree(model.vocab_size, nodes, 1)
+    counted = []
+    for request in (DEFAULT_REQUEST, PassRequest(head=model.trimmed_head(range(kept)))):
+        model.prefill(())
+        model.prefill(PROMPT)
+        with FlopCounterMode(display=False) as flops:
+            model.read(tree, request=request)
+        counted.append(flops.get_total_flops())
+    whole, trimmed = counted
+    assert whole - trimmed == 2 * len(tree) * (model.vocab_size - kept) * model.hidden_size
+    if native_is_here():
+        native = native_decoder(network, 64)
+        bytes_of = {rows: native.trimmed_head(range(rows)).product.room_for(rows).nbytes for rows in (16, 32, 48)}
+        assert bytes_of[48] == 3 * bytes_of[16] == 1.5 * bytes_of[32]
 
 
 def test_what_the_target_wrote_often_is_frequent_in_the_next_session():

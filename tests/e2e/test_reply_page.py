@@ -10,7 +10,7 @@ import pytest
 
 from specchat.reply_page import PageTurn, page
 from tests.e2e.browser import CHROMIUM, Page, chromium
-from tests.test_reply_page import HOSTILE, reply, round_of
+from tests.test_reply_page import HOSTILE, looked_into, reply, round_of
 
 pytestmark = [
     pytest.mark.e2e,
@@ -21,6 +21,7 @@ _KEYS = {"PageDown": 34, "PageUp": 33, "End": 35, "Home": 36, "ArrowLeft": 37, "
          "ArrowDown": 40, "Tab": 9, " ": 32}  # fmt: skip
 
 LOADED = "document.readyState === 'complete' || new Promise(done => addEventListener('load', done, {once: true}))"
+STRIP = "[...document.querySelectorAll('.strip i')].map(cell => Number(cell.className === 'on')).join('')"
 PLAYED = """new Promise(done => {
   const look = () => document.body.classList.contains("playing") ? setTimeout(look, 50) : done();
   look();
@@ -57,7 +58,7 @@ async def look(page: Page, scheme: str, motion: str) -> Any:
 
 async def test_a_page_plays_is_walked_by_keys_and_loads_nothing(tmp_path: Path):
     rounds = [
-        round_of("Once", " upon", " a", " hill", kept=2, bonus=" time"),
+        looked_into(round_of("Once", " upon", " a", " hill", kept=2, bonus=" time")),
         round_of(" time", " there", " was", kept=0, bonus=", long", index=1),
         round_of(", long", HOSTILE, " ago", kept=0, bonus=HOSTILE, index=2),
     ]
@@ -74,9 +75,11 @@ async def test_a_page_plays_is_walked_by_keys_and_loads_nothing(tmp_path: Path):
         await press(browser, "Tab")
         assert await chosen(browser) == "Once, the last token before this round; the tree grows from it"
         await press(browser, "ArrowRight", "ArrowRight")
-        assert await chosen(browser) == "·a, kept, target 91 %, drafter 61 %"
+        assert await chosen(browser) == "·a, kept, target 91 %, drafter 61 %, ·a decided at layer 21 of 30, ·so before"
         await press(browser, "ArrowRight", "ArrowDown")
-        assert await chosen(browser) == "·hill, rejected, target 91 %, drafter 61 %"
+        instead = "·likelier decided at layer 30 of 30, ·so before; likeliest, but another was drawn"
+        assert await chosen(browser) == f"·hill, rejected, target 91 %, drafter 61 %, {instead}"
+        assert await browser.script(STRIP) == "0001" + "0" * 25 + "1"
         assert await browser.script("document.activeElement.getAttribute('role')") == "treeitem"
         shown = await browser.script("document.getElementById('node').textContent")
         assert shown.startswith("·hill rejected: the target wrote ·time (82 %); ·hill had 91 %")

@@ -186,6 +186,8 @@ def test_a_view_may_leave_out_recurrent_layers_and_takes_over_states():
     torch.testing.assert_close(
         says(view, [*text, 4]), says(direct, [*text, 4]), **CLOSE
     )  # layers 0 and 1 are fed the same
+    assert view.joint_weights is None
+    assert model.joint_weights is None, "several requests are read one after another"
     with pytest.raises(ModelError, match="no 'mlp'"):
         ReferenceModel(hybrid("zamba2"), 64).view(skip_mlp=(0,))
 

@@ -28,7 +28,8 @@ from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.cpu_kernels import streamed_weights
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit, aligned
-from specchat.models.decoder.decoder import Decoder, read_together
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.joint_passes import read_together
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded, streaming_line
 from specchat.settings import Settings
@@ -142,7 +143,7 @@ def test_one_read_of_the_weights_serves_the_texts_of_a_joint_pass(net, streamed)
     tree, layers = branching_tree()[0], network.streamed
     before = layers.bytes_read
     for _ in range(20):
-        readings = read_together([(own, tree, PassRequest(frozenset({1, 6}))) for own in models])
+        (readings,) = read_together([(own, tree, PassRequest(frozenset({1, 6}))) for own in models])
         assert [*readings] == [0, 1, 2]
         for own in models:
             own.keep([])

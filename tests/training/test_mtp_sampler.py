@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from test_learning import own_texts
@@ -79,3 +81,19 @@ def test_a_sampler_that_was_trained_guesses_more_than_the_masks_alone(network, l
     monkeypatch.setattr(network, "sampled", lambda states, before: None)
     alone = learning.acceptance(network, batch, columns, STEPS)
     assert sum(sampled.right) > sum(alone.right) > 0
+
+
+def test_an_ensemble_is_learnt_as_the_mean_of_its_members(model, corpus, learning):
+    made = FAMILIES["prompt_tokens"].load().sizes_for(model.network.shape, ())
+    alone, pair = (
+        new_network("prompt_tokens", replace(made, ensemble=count), shared_with(model, corpus, V), torch.Generator())
+        for count in (1, 2)
+    )
+    [batch] = corpus.unseen(16)
+    with torch.no_grad():
+        for number, embedding in enumerate(pair.embeddings):
+            embedding.copy_(alone.embeddings[number % 3])
+        assert loss_of(learning, pair, batch) == pytest.approx(loss_of(learning, alone, batch), rel=1e-4)
+        pair.embeddings[3].mul_(-1.0)
+        assert loss_of(learning, pair, batch) != pytest.approx(loss_of(learning, alone, batch), rel=1e-3)
+    assert len(pair.tensors()) == 6

@@ -8,10 +8,13 @@ from driving import Driver, driving, wait_for
 from fake import SETTINGS, ready, rounds_of
 
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol import round_parts
 from specchat.engine.protocol.codec import check
 from specchat.engine.protocol.commands import Cancel, WhatIf
 from specchat.errors import UsageError
 from specchat.tui.screens.what_if import WhatIfScreen
+from specchat.tui.state.smaller_trees import would_have_been
+from specchat.tui.state.turn import ReplyRounds
 from specchat.tui.state.what_if import comparison, pairs_of, sentence
 
 OWN, MORE = ev.RedoneRounds(40, 84, 300, 0.010), ev.RedoneRounds(35, 84, 500, 0.013)
@@ -115,13 +118,86 @@ async def test_the_key_in_the_tree_asks_about_the_round_that_is_chosen():
         assert asked(d)[0].changes == {"nodes": 32}, "where nothing changed it asks about more guesses"
 
 
-async def test_another_pairs_reply_is_not_done_once_more():
+def round_of(nodes: list[tuple[int, str, float | None]], path: list[int], bonus: str, verify_s: float) -> ev.RoundDone:
+    """A round whose nodes have these parents, texts and log-probabilities of the drafter."""
+    texts = ["root", *(text for _, text, _ in nodes)]
+    draws = [round_parts.Draw(child, "point", "d", logprob) for child, (_, _, logprob) in enumerate(nodes, 1)]
+    parents = [-1, *(parent for parent, _, _ in nodes)]
+    visited = {0, *path}
+    reasons = [
+        "accepted" if node in visited else "rejected" if parents[node] in visited else "unreached"
+        for node in range(len(texts))
+    ]
+    told = [-0.5 if parent in visited else None for parent in parents]
+    emitted = [*(texts[node] for node in path), bonus]
+    return msgspec.structs.replace(
+        rounds_of()[0],
+        budget={"nodes": 5, "depth": 3, "width": 2},
+        tree=round_parts.Tree(list(range(len(texts))), parents, texts, draws, told),
+        verdict=round_parts.Verdict(path, 99, bonus, -0.2, reasons),
+        pieces=[round_parts.Piece(1, text, "drafted" if n < len(path) else "target") for n, text in enumerate(emitted)],
+        timings=round_parts.Timings(0.001, verify_s, 0.0),
+    )
+
+
+def test_kept_rounds_tell_what_smaller_trees_would_have_kept():
+    # root ┬ a ┬ b ─ d      b and d are of the text, as e and f, the bonus tokens; x is the likeliest guess, and wrong
+    #      └ x └ y
+    nodes = [(0, "a", -0.5), (0, "x", -0.1), (1, "b", -0.9), (1, "y", -0.2), (3, "d", -0.1)]
+    rounds = [
+        round_of(nodes, [1, 3, 5], "e", 0.006),
+        round_of([], [], "f", 0.001),
+        round_of(nodes[:2], [1], "g", 0.003),
+    ]
+    own = {"nodes": 5, "depth": 3, "width": 2}
+
+    def told(**changes: int) -> tuple[list[str], str | None, int, float]:
+        answer = would_have_been(rounds, 0, own, changes)
+        assert answer.own.tokens == answer.other.tokens == 7
+        check(answer)
+        return answer.round.tree.texts, answer.round.verdict.bonus_text, answer.other.rounds, answer.other.round_s
+
+    assert told(nodes=5)[:3] == (["root", "a", "x", "b", "y", "d"], "e", 3)
+    # the two likeliest are x and a; then b is the root of two further rounds: (b, d) has room for both
+    texts, bonus, count, seconds = told(nodes=2)
+    assert (texts, bonus, count) == (["root", "a", "x"], "b", 4)
+    assert seconds == pytest.approx((0.004 + 0.003 + 0.001 + 0.004) / 4)  # a pass of 2 rows is between those of 1 and 3
+    assert told(depth=1)[:3] == (["root", "a", "x"], "b", 4)
+    assert told(depth=2)[:3] == (["root", "a", "x", "b", "y"], "d", 4)
+    assert told(width=1)[:3] == (["root", "x"], "a", 6), "the first child is the likeliest, which is wrong"
+    assert told(nodes=0)[:3] == (["root"], "a", 7)
+    cut = would_have_been(rounds, 0, own, {"depth": 2}).round
+    assert [piece.text for piece in cut.pieces] == ["a", "b", "d"]
+    assert [piece.origin for piece in cut.pieces] == ["drafted", "drafted", "target"]
+    assert cut.verdict.reasons == ["accepted", "accepted", "rejected", "accepted", "rejected"]
+    for changes, why in (({"nodes": 9}, "made with nodes 5"), ({"policy": "chain"}, "policy takes the model")):
+        with pytest.raises(UsageError, match=why):
+            would_have_been(rounds, 0, own, changes)
+
+
+async def test_without_its_model_a_reply_is_told_of_by_its_kept_rounds():
     async with driving() as d:
         await d.say("How?")
-        await d.reply()
+        rounds = await d.reply()
         await d.hear(ready(pair="qwen", settings={**SETTINGS, "pair": "qwen"}))
-        await d.say("/whatif nodes=4")
-        await d.until("the reply was written with smol; /pair smol loads that")
+        await d.say("/whatif nodes=2")
+        screen = await d.until("a round, at")
+        assert "by the rounds as they were kept, no model asked" in " ".join(screen.replace("│", " ").split())
+        await d.pilot.press("plus", "plus", "plus", "plus", "plus")
+        await d.until("takes the model · the reply was written with smol; /pair smol loads that")
+        await d.pilot.press("escape")
+        d.view.tree_panel.focus()
+        await d.pilot.press("w")
+        assert page(d).changes["nodes"] < SETTINGS["nodes"], "where no engine is asked it is fewer guesses"
+        assert page(d).answer is not None
+        await d.pilot.press("escape")
+        reply = d.app.chat.last_reply()
+        assert reply is not None
+        assert reply.rounds.list == rounds
+        reply.rounds = ReplyRounds()
+        d.view.prompt.focus()
+        await d.say("/whatif nodes=2")
+        await d.until("the rounds of this reply were not kept")
         assert not asked(d)
 
 

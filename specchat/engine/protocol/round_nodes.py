@@ -1,12 +1,13 @@
-"""A round's nodes as they are shown: parent, text, state, probabilities, proposers. The bonus token is the last one."""
+"""A round's nodes as they are shown: parent, text, state, probabilities, proposers; and where layers decided tokens."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_parts import Lens
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,41 @@ def drafted_of(round: RoundDone) -> dict[int, float]:
         if (probability := probability_of(draw.draft_logprob)) is not None:
             found[draw.child] = max(probability, found.get(draw.child, 0.0))
     return found
+
+
+def lens_at(round: RoundDone, parent: int) -> Lens | None:
+    """What was looked at where the target went on from this node; None where it was not asked, or not there."""
+    visited = [0, *round.verdict.path]
+    at = visited.index(parent) if parent in visited else len(round.pieces)
+    return round.pieces[at].lens if at < len(round.pieces) else None
+
+
+@dataclass(frozen=True)
+class LayerHeat:
+    """How late the tokens of a reply were decided: of each cell the mean share of the layers, 1 the last one."""
+
+    shares: list[float]
+    tokens: int
+    mean_layer: float
+    layers: int
+
+    @property
+    def words(self) -> str:
+        many = f"some {self.tokens / len(self.shares):.0f} tokens"
+        each = f"each {'a token' if len(self.shares) == self.tokens else many}"
+        return f"decided at layer {self.mean_layer:.0f} of {self.layers} on average · low is early, {each}"
+
+
+def heat_of(rounds: Sequence[RoundDone], most_cells: int = 48) -> LayerHeat | None:
+    """None where no token tells; of longer replies each cell is the mean of several tokens."""
+    lenses = [piece.lens for round in rounds for piece in round.pieces if piece.lens is not None]
+    if not lenses:
+        return None
+    share = [lens.decided / lens.layers for lens in lenses]
+    cells = min(len(share), most_cells)
+    bounds = [(at * len(share) // cells, (at + 1) * len(share) // cells) for at in range(cells)]
+    means = [sum(share[begin:end]) / (end - begin) for begin, end in bounds]
+    return LayerHeat(means, len(share), sum(lens.decided for lens in lenses) / len(lenses), lenses[-1].layers)
 
 
 def probability_of(logprob: float | None) -> float | None:

@@ -126,6 +126,15 @@ class Lens(Struct, frozen=True):
     def decided(self) -> int:
         return self.tops[-1].layer
 
+    @property
+    def agrees(self) -> list[bool]:
+        """Of each layer, whether its likeliest token is the last layer's."""
+        ends = [top.layer - 1 for top in self.tops[1:]] + [self.layers]
+        found: list[bool] = []
+        for top, end in zip(self.tops, ends, strict=True):
+            found += [top.token == self.tops[-1].token] * (end - top.layer + 1)
+        return found
+
 
 class Piece(Struct, frozen=True, omit_defaults=True):
     """One emitted token, where it came from, and the text that became readable with it (may be empty).

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from specchat.core.device_copy import drawable
 from specchat.core.reading import Counters, HeadTensors, Reading
-from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.recurrent_cache import RecurrentCache
@@ -26,6 +26,7 @@ from specchat.models.backends.transformers_network import (
 from specchat.models.decoder.adapters import Adapted, checked
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
+from specchat.models.decoder.joint_passes import groups_of_equal_lengths
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import PassSizes, SubLayers, windowed
@@ -74,6 +75,31 @@ def _product(layers: Sequence[nn.Module], layer: int, name: str) -> Any:
     except (AttributeError, KeyError, IndexError):
         raise ModelError(f"an adapter adds to {name!r} of layer {layer}, which this network does not have") from None
     return found
+
+
+_ROW_WORK = 6
+"""What a row takes besides attention, 12 · width² products in a layer, in rows attended to (2 · width) and widths."""
+
+
+class _JoinedCaches:
+    """Keys and values of several texts, as transformers' layers ask for them: zeros fill up the shorter ones."""
+
+    def __init__(self, texts: Sequence[tuple[KVCache, PassPlan]], end: int) -> None:
+        """For a pass that sees `end` rows of each cache."""
+        self._texts, self._end = texts, end
+        for cache, plan in texts:
+            cache.write_at(plan.start)
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """(texts, heads, end, head_dim) each; rows of padding are not written."""
+        seen = [
+            cache.update(keys[text : text + 1, :, : plan.rows], values[text : text + 1, :, : plan.rows], layer)
+            for text, (cache, plan) in enumerate(self._texts)
+        ]
+        padded = [
+            [F.pad(part, (0, 0, 0, self._end - part.shape[2])) for part in parts] for parts in zip(*seen, strict=True)
+        ]
+        return torch.cat(padded[0]), torch.cat(padded[1])
 
 
 class ReferenceModel(CachedModel["ReferenceModel"]):
@@ -140,6 +166,60 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         head = request.head
         return watch.reading(HeadTensors(drawable(self.logits_of(states))) if head is None else head.after(states))
 
+    @property
+    def joint_weights(self) -> Any:
+        return self._network if self._parts.complete and self._states is None else None
+
+    def planned(self, tree: TokenTree, request: PassRequest) -> tuple[PassPlan, LayerWatch]:
+        plan = self.rows.plan_tree(tree, None, ())
+        return plan, LayerWatch(plan, request, tree)
+
+    def joint_groups(self, planned: Sequence[tuple[PassPlan, LayerWatch]]) -> list[list[int]]:
+        sizes = [(plan.rows, plan.start + plan.rows) for plan, _ in planned]
+        return groups_of_equal_lengths(sizes, _ROW_WORK * self.hidden_size)
+
+    @torch.inference_mode()
+    def read_joined(
+        self, joined: Sequence[tuple[ReferenceModel, tuple[PassPlan, LayerWatch]]], needs: Sequence[HeadNeeds]
+    ) -> list[Reading]:
+        plans = [plan for _, (plan, _) in joined]
+        most, end = max(plan.rows for plan in plans), max(plan.start + plan.rows for plan in plans)
+        tokens = torch.tensor([[*plan.tokens, *[plan.tokens[-1]] * (most - plan.rows)] for plan in plans])
+        positions = [[*plan.positions, *[plan.positions[-1]] * (most - plan.rows)] for plan in plans]
+        caches = _JoinedCaches([(model.cache, plan) for model, (plan, _) in joined], end)
+        with ExitStack() as watched:
+            for number, (_, (plan, watch)) in enumerate(joined):
+                watched.enter_context(self._watched(watch, number, plan.rows))
+            hidden = self._decoder(
+                inputs_embeds=self._network.get_input_embeddings()(tokens.to(self.device)),
+                attention_mask=self._joined_masks(plans, most, end),
+                position_ids=torch.tensor(positions, device=self.device),
+                past_key_values=caches,
+                use_cache=True,
+            ).last_hidden_state
+        readings = []
+        for (model, (plan, watch)), states in zip(joined, hidden, strict=True):
+            model.counters.passes += 1
+            model.counters.rows += plan.rows
+            model.counters.node_layers += plan.rows * self.layers
+            model.rows.tree_read(plan)
+            readings.append(watch.reading(HeadTensors(drawable(self.logits_of(states[plan.missing : plan.rows])))))
+        return readings
+
+    def _joined_masks(self, plans: Sequence[PassPlan], most: int, end: int) -> Tensor | dict[str, Tensor]:
+        """`_masks` of several texts, (texts, 1, most, end) each: padding sees what its text's last row sees."""
+        each = [self._masks(plan) for plan in plans]
+
+        def joined(masks: list[Tensor]) -> Tensor:
+            rows = [
+                torch.cat([mask, mask[:, :, -1:].expand(-1, -1, most - mask.shape[2], -1)], dim=2) for mask in masks
+            ]
+            return torch.cat([F.pad(mask, (0, end - mask.shape[3])) for mask in rows])
+
+        by_kind = [{"": mask} if isinstance(mask, Tensor) else mask for mask in each]
+        masks = {kind: joined([mask for of in by_kind if (mask := of[kind]) is not None]) for kind in by_kind[0]}
+        return masks.get("", masks)
+
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
         return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
 
@@ -202,6 +282,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = tokens
+        self.cache.in_steps = self.device.type == "cpu"
 
     def _pass(self, plan: PassPlan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
         """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""
@@ -266,15 +347,20 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             self._pass(plan, wanted=list)
 
     @contextmanager
-    def _watched(self, watch: LayerWatch | None) -> Iterator[None]:
-        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at."""
+    def _watched(self, watch: LayerWatch | None, text: int = 0, rows: int | None = None) -> Iterator[None]:
+        """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at.
+
+        Args:
+            text: its place among the texts of the pass.
+            rows: of the text, where padding follows.
+        """
         if watch is None:
             yield
             return
 
         def after_layer(layer: int) -> Callable[[Any, Any, Any], None]:
             def hook(module: Any, arguments: Any, output: Any) -> None:
-                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[0]
+                hidden: Tensor = (output if isinstance(output, Tensor) else output[0])[text][:rows]
                 watch.after_layer(layer, hidden[watch.rows()])
 
             return hook

@@ -185,9 +185,10 @@ class NativeNetwork:
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
 
-    def joins(self, running: Pass) -> bool:
-        whole = self._whole_passes(running.cache)
-        return whole is not None and whole.joins(running)
+    def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
+        wholes = [self._whole_passes(running.cache) for running in passes]
+        joined = (whole is not None and whole.joins(running) for whole, running in zip(wholes, passes, strict=True))
+        return [[place for place, joins in enumerate(joined) if joins]]
 
     def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
         together: list[tuple[WholePasses, Pass]] = []
@@ -230,7 +231,7 @@ class NativeNetwork:
         rows.chunks, rows.chunk_rows, rows.chunk_scores = scores.shape[2], chunk_tokens, scores.data_ptr()
         running.counters.node_layers += running.parts.computed(self._every_layer)
         self._compute(running, rows, self._every_layer)
-        return scores.mean(dim=1)
+        return scores.view(shape.layers, shape.kv_heads, -1, scores.shape[2]).mean(dim=2)
 
     def run(self, running: Pass) -> Tensor:
         rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch

@@ -9,8 +9,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from specchat.core.request import PassRequest
+from specchat.core.reading import Reading
+from specchat.core.request import HeadNeeds, PassRequest
 from specchat.core.states import HiddenStateSink
+from specchat.core.tree import TokenTree
 from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
@@ -73,6 +75,23 @@ class CachedModel(ABC, Generic[Own]):
             ModelError: layers of a form that is not known.
         """
         return self._of_parts(self._parts.without(layers, skip_attention, skip_mlp))
+
+    @property
+    def joint_weights(self) -> object | None:
+        """The weights with which trees of several texts can be read in one pass; None: each is read by itself."""
+        return None
+
+    def planned(self, tree: TokenTree, request: PassRequest) -> Any:
+        """A pass over a whole tree, for `joint_groups` and `read_joined`; asked where there are `joint_weights`."""
+        raise NotImplementedError
+
+    def joint_groups(self, planned: Sequence[Any]) -> list[list[int]]:
+        """Places of the passes that are read in one, for each such pass; asked where there are `joint_weights`."""
+        raise NotImplementedError
+
+    def read_joined(self, joined: Sequence[tuple[Own, Any]], needs: Sequence[HeadNeeds]) -> list[Reading]:
+        """Read the trees of a group in one pass, each with the model that holds its text."""
+        raise NotImplementedError
 
     @abstractmethod
     def _of_parts(self, parts: SubLayers) -> Own:

@@ -1,4 +1,4 @@
-"""Our own decoder for the Llama shape and its relatives, over the tree of one text, or over several texts at once."""
+"""Our own decoder for the Llama shape and its relatives, over the tree of one text, or over those of several texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 from specchat.core.drafting_networks import ChunkScores
 from specchat.core.reading import Counters, HeadOutput, Reading
 from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
-from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
 from specchat.models.decoder.cache_rows import PassPlan
@@ -99,6 +98,22 @@ class Decoder(CachedModel["Decoder"]):
             raise NotNumbers(self.name) from None
         return self.read_to_end(running, said)
 
+    @property
+    def joint_weights(self) -> Network:
+        return self.network
+
+    def joint_groups(self, planned: Sequence[Pass]) -> list[list[int]]:
+        return self.network.joint_groups(planned)
+
+    def read_joined(self, joined: Sequence[tuple[Decoder, Pass]], needs: Sequence[HeadNeeds]) -> list[Reading]:
+        for model, running in joined:
+            model.count(running)
+        try:
+            said = self.network.read_together([running for _, running in joined], needs)
+        except NotNumbers:
+            raise NotNumbers(self.name) from None
+        return [model.read_to_end(running, output) for (model, running), output in zip(joined, said, strict=True)]
+
     def planned(self, tree: TokenTree, request: PassRequest, new_nodes: Sequence[int] | None = None) -> Pass:
         """The pass that `read` computes."""
         plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
@@ -143,17 +158,22 @@ class Decoder(CachedModel["Decoder"]):
         """Hold copies of the source's rows of a text, in each layer those at its own positions.
 
         Args:
-            positions: (layers, n) int64, ascending; all of tokens that the source holds. The same for all layers that
-                see a window: what those see depends on positions.
+            positions: (layers, n) or, for each key head, (layers, heads, n) int64, ascending; all of tokens that the
+                source holds. The same for all layers that see a window: what those see depends on positions.
         """
         source, windowed = self._copied_from(), self._windowed
         assert source.rows.whole, "a row of the source is that of its position"
         held = source.cached(tokens)
-        near = positions[sorted(windowed)] if windowed else positions[:1]
+        positions = positions[:, None] if positions.dim() == 2 else positions
+        near = positions[sorted(windowed)].flatten(0, 1) if windowed else positions[0, :1]
         assert bool((near == near[0]).all()), "layers that see a window hold the same positions"
         assert not positions.numel() or int(positions.max()) < held, "what is copied was read"
         for layer in self.cache.place_of:
-            self.cache.copy_rows_(source.cache, positions[layer].tolist(), layers=(layer,))
+            heads = positions[layer].tolist()
+            if len(heads) == 1 or layer in windowed:
+                self.cache.copy_rows_(source.cache, heads[0], layers=(layer,))
+            else:
+                self.cache.copy_rows_by_head_(source.cache, heads, layer)
         self.rows.copy_rows_from(tokens[:held], near[0].tolist(), each_its_own=True)
 
     @property
@@ -174,6 +194,7 @@ class Decoder(CachedModel["Decoder"]):
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
+        self.cache.in_steps = self.device.type == "cpu"  # recorded passes would be recorded anew after every step
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> Tensor:
         running = self._pass(plan, watch)
@@ -188,43 +209,3 @@ class Decoder(CachedModel["Decoder"]):
     def _pass(self, plan: PassPlan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
         network, tables = self.network, self.rotations.until(plan.end)
         return Pass(plan, network.embed, tables, self.cache, self.counters, self._parts, watch, extra_rows)
-
-
-TextTree = tuple[Model, TokenTree, PassRequest]
-"""The model that holds a text, a tree behind the text, and what is asked of the pass over it."""
-
-
-def read_together(trees: Sequence[TextTree]) -> dict[int, Reading]:
-    """Read whole trees of several texts, each with a model of its own over the same weights, in one pass.
-
-    What is said of a text is what `read` of its model says.
-
-    Returns:
-        The readings by their place among the trees. Trees that need hooks, extra rows or a head of their own, and
-        those of models that cannot, are not read, and none is where fewer than two can be.
-
-    Raises:
-        NotNumbers: as `Decoder.read` does, of some of the texts. Each may be read again.
-    """
-    joined: dict[int, tuple[Decoder, Pass]] = {}
-    for place, (model, tree, request) in enumerate(trees):
-        if isinstance(model, Decoder) and request.head is None and not request.hooks and not request.extra_rows:
-            running = model.planned(tree, request)
-            same = all(other.network is model.network for other, _ in joined.values())
-            if same and model.network.joins(running):
-                joined[place] = model, running
-    if len(joined) < 2:
-        return {}
-    needs = [trees[place][2].needs for place in joined]
-    return dict(zip(joined, _read_joined([*joined.values()], needs), strict=True))
-
-
-def _read_joined(joined: Sequence[tuple[Decoder, Pass]], needs: Sequence[HeadNeeds]) -> list[Reading]:
-    for model, running in joined:
-        model.count(running)
-    first = joined[0][0]
-    try:
-        said = first.network.read_together([running for _, running in joined], needs)
-    except NotNumbers:
-        raise NotNumbers(first.name) from None
-    return [model.read_to_end(running, output) for (model, running), output in zip(joined, said, strict=True)]

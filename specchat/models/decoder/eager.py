@@ -161,11 +161,11 @@ class EagerNetwork:
         def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
             means = keys[:, :whole].float().view(len(keys), -1, chunk_tokens, shape.head_dim).mean(dim=2)
             asked = queries.float().view(shape.kv_heads, -1, shape.head_dim)
-            found.append((asked @ means.transpose(1, 2)).mean(dim=(0, 1)) * shape.head_dim**-0.5)
+            found.append((asked @ means.transpose(1, 2)).mean(dim=1) * shape.head_dim**-0.5)
             return fused(queries, keys, values, mask)
 
         self._run(running, attend)
-        scores = torch.zeros(shape.layers, whole // chunk_tokens)
+        scores = torch.zeros(shape.layers, shape.kv_heads, whole // chunk_tokens)
         if found:
             scores[sorted(running.parts.attention)] = torch.stack(found).cpu()
         return scores
@@ -197,12 +197,17 @@ class EagerNetwork:
         """Show a layer's states to those who want them; the places of the rows that go on, None where all do."""
         return watch.after_layer(index, hidden)
 
-    def joins(self, running: Pass) -> bool:
-        hooked = running.watch is not None and running.watch.hooked
-        return not running.extra_rows and not hooked and running.parts.complete
+    def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
+        return [[place for place, running in enumerate(passes) if running.parts.complete]]
 
     @torch.inference_mode()
     def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
+        said = self.run_together(passes)
+        logits = self.head(torch.cat(said)).logits
+        return [HeadTensors(rows) for rows in torch.split_with_sizes(logits, [len(rows) for rows in said])]
+
+    def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """Of each text the (nodes, d) states after the last layer, of the rows behind its missing tokens."""
         counts = [running.plan.rows for running in passes]
         each = [self._tensors(running, running.masks(self.shape.attention_kinds), fused) for running in passes]
         tensors = dataclasses.replace(each[0], texts=tuple(zip(counts, each, strict=True)))
@@ -218,9 +223,7 @@ class EagerNetwork:
         for running, count in zip(passes, counts, strict=True):
             running.counters.node_layers += self.shape.layers * count
         of_texts = torch.split_with_sizes(hidden if added is None else hidden + added, counts)
-        said = [rows[running.plan.missing :] for running, rows in zip(passes, of_texts, strict=True)]
-        logits = self.head(torch.cat(said)).logits
-        return [HeadTensors(rows) for rows in torch.split_with_sizes(logits, [len(rows) for rows in said])]
+        return [rows[running.plan.missing :] for running, rows in zip(passes, of_texts, strict=True)]
 
     def layer(
         self, index: int, hidden: Tensor, added: Tensor | None, tensors: PassTensors

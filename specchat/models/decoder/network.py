@@ -192,10 +192,11 @@ class Network(Protocol):
         """A head of these tokens' rows alone."""
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
-        """(layers, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer its queries.
+        """(layers, key heads, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer
+        its queries.
 
-        That is the product of a query with the mean of a chunk's keys, over the root of the head size; the mean of all
-        heads. Zeros for layers without attention.
+        That is the product of a query with the mean of a chunk's keys, over the root of the head size; the mean of the
+        heads that share the keys, or of all where there is one for all key heads. Zeros for layers without attention.
         """
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
@@ -204,11 +205,15 @@ class Network(Protocol):
         It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
         """
 
-    def joins(self, running: Pass) -> bool:
-        """Whether a pass can be computed together with those of other texts: see `read_together`."""
+    def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
+        """The places of those that `read_together` computes in one pass, for each such pass.
+
+        Args:
+            passes: without hooks and extra rows, each over a cache of its own.
+        """
 
     def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
-        """`read` of several texts, each over a cache of its own, with the weights read once.
+        """`read` of the texts of a group, with the weights read once.
 
         What is said of a text is what `read` would say of it alone.
         """

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
-from collections.abc import Callable
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -20,7 +23,14 @@ from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_weights import DecoderWeights
 from specchat.models.decoder.network import Network, Pass
-from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, Recorder, StaticPass
+from specchat.models.decoder.static_pass import (
+    WINDOW,
+    CudaRecorder,
+    Inputs,
+    JointStaticPass,
+    Recorder,
+    StaticPass,
+)
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FIRST_CONTEXT = 512
@@ -58,6 +68,40 @@ class _Recorded:
     replays: dict[Bucket, tuple[StaticPass, Callable[[], None]]] = field(default_factory=dict)
 
 
+_JOINT_ROWS = 512
+"""Rows of several texts that a pass reads at most, padding included."""
+
+_JOINT_RECORDINGS = 64
+"""Sets of texts, each with a number of rows, that are remembered; those that were not met for longest are forgotten."""
+
+
+@dataclass(frozen=True)
+class _JointTexts:
+    """The caches and tables that a recording over several texts reads."""
+
+    caches: tuple[weakref.ref[KVCache], ...]
+    keys: tuple[Tensor, ...]
+    tables: tuple[Tensor | None, ...]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether all caches are there and none has grown since."""
+        return all(
+            (cache := ref()) is not None and cache.room_for(0, keys)[0] is keys
+            for ref, keys in zip(self.caches, self.keys, strict=True)
+        )
+
+
+@dataclass
+class _JointRecording:
+    """How often these texts were met, and their recording once there is one."""
+
+    texts: _JointTexts
+    met: int = 0
+    static: JointStaticPass | None = None
+    replay: Callable[[], None] | None = None
+
+
 class GraphNetwork(EagerNetwork):
     """Runs a pass in the smallest bucket that holds it; what fits none goes through the eager layers.
 
@@ -79,8 +123,10 @@ class GraphNetwork(EagerNetwork):
         self._layers = EagerNetwork(eager.weights, ops)
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
-        self._buffers: tuple[Tensor, Tensor] | None = None
-        self._tapped: dict[int, Tensor] = {}
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._tapped: dict[tuple[int, int], Tensor] = {}
+        self._joint: OrderedDict[object, _JointRecording] = OrderedDict()
+        self._joint_inputs: dict[int, list[Inputs]] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
 
@@ -91,15 +137,15 @@ class GraphNetwork(EagerNetwork):
     def run(self, running: Pass) -> Tensor:
         plan = running.plan
         rows, end = plan.mask.shape
-        width = next((bucket for bucket in _ROWS if bucket >= rows), None)
-        if width is None or end - plan.common >= WINDOW or self._is_special(running):
+        width = self._width(running)
+        if width is None or self._is_special(running):
             return super().run(running)
         # One row more than are used: padding is written to the cache's last one.
         keys, values = running.cache.room_for(end + 1, self.like)
         given = bool(running.extra_rows) or self.weights.table is None
         taps = () if running.watch is None else running.watch.tapped(range(self.shape.layers))
         bucket = Bucket(width, _context(end, keys.shape[2]), given, taps, adapters_of(running.extra_rows))
-        embedded, out = self._room()
+        embedded, out = self._room(_ROWS[-1])
         if given:
             embedded[:rows] = running.hidden
         self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
@@ -108,11 +154,102 @@ class GraphNetwork(EagerNetwork):
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
         for layer in taps:
             assert running.watch is not None, "hooks were asked for"
-            running.watch.after_layer(layer, self._tapped[layer][:rows])
+            running.watch.after_layer(layer, self._tapped[_ROWS[-1], layer][:rows])
         return out[:rows]
 
-    def joins(self, running: Pass) -> bool:
-        return False  # what is recorded reads one text
+    def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
+        """Texts of about as many rows, which are padded to the same number."""
+        groups: list[list[int]] = []
+        for place in sorted(range(len(passes)), key=lambda place: passes[place].plan.rows):
+            running = passes[place]
+            width = self._width(running)
+            if width is None or self._is_special(running) or not running.parts.complete:
+                continue
+            if groups and (len(groups[-1]) + 1) * width <= _JOINT_ROWS:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+        return groups
+
+    @torch.inference_mode()
+    def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
+        """One recording serves a set of texts, whatever their order; it is made when the set is met again."""
+        order = sorted(range(len(passes)), key=lambda place: id(passes[place].cache))
+        ordered = [passes[place] for place in order]
+        bucket = self._joint_bucket(ordered)
+        if not self._replay_together(bucket, ordered):
+            return super().run_together(passes)
+        out = self._room(_JOINT_ROWS)[1]
+        states: list[Tensor] = [out] * len(passes)
+        for text, (place, running) in enumerate(zip(order, ordered, strict=True)):
+            first, rows = text * bucket.rows, running.plan.rows
+            running.counters.node_layers += rows * self.shape.layers
+            if running.watch is not None:
+                for layer in running.watch.tapped(range(self.shape.layers)):
+                    running.watch.after_layer(layer, self._tapped[_JOINT_ROWS, layer][first : first + rows])
+            states[place] = out[first + running.plan.missing : first + rows]
+        return states
+
+    def _joint_bucket(self, passes: Sequence[Pass]) -> Bucket:
+        layers = range(self.shape.layers)
+        taps = {layer for running in passes if running.watch is not None for layer in running.watch.tapped(layers)}
+        widest = next(width for width in _ROWS if width >= max(running.plan.rows for running in passes))
+        end = max(running.plan.mask.shape[1] for running in passes)
+        return Bucket(widest, _context(end, 1 << 40), self.weights.table is None, tuple(sorted(taps)))
+
+    def _replay_together(self, bucket: Bucket, passes: Sequence[Pass]) -> bool:
+        """Do these passes at once, the states one text after another; False where they are not recorded (yet)."""
+        held = [running.cache.room_for(running.plan.mask.shape[1] + 1, self.like) for running in passes]
+        known = _JointTexts(
+            tuple(weakref.ref(running.cache) for running in passes),
+            tuple(keys for keys, _ in held),
+            passes[0].tables,
+        )
+        for stale in [key for key, made in self._joint.items() if not made.texts.in_use]:
+            del self._joint[stale]
+        key = bucket, tuple(id(keys) for keys in known.keys), id(known.tables)
+        made = self._joint.setdefault(key, _JointRecording(known))
+        self._joint.move_to_end(key)
+        if len(self._joint) > _JOINT_RECORDINGS:
+            self._joint.popitem(last=False)
+        self._fill_together(bucket, passes, [keys.shape[2] for keys, _ in held])
+        if made.replay is not None:
+            made.replay()
+            return True
+        made.met += 1
+        if made.met == 1 or not self.records:
+            return False
+        try:
+            made.static = JointStaticPass([
+                self._static_pass(
+                    dataclasses.replace(bucket, context=min(bucket.context, keys.shape[2])), running, keys, values,
+                    self._joint_inputs[bucket.rows][text], _JOINT_ROWS, text * bucket.rows,
+                )
+                for text, (running, (keys, values)) in enumerate(zip(passes, held, strict=True))
+            ])  # fmt: skip
+            made.replay = self._recorder.record(made.static.compute)
+        except Exception as error:  # as for one text
+            made.static = None
+            self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
+            return False
+        return True
+
+    def _fill_together(self, bucket: Bucket, passes: Sequence[Pass], capacities: Sequence[int]) -> None:
+        inputs = self._joint_inputs.setdefault(bucket.rows, [])
+        inputs += [Inputs(bucket.rows, self.device) for _ in range(len(passes) - len(inputs))]
+        embedded = self._room(_JOINT_ROWS)[0]
+        for text, (running, capacity) in enumerate(zip(passes, capacities, strict=True)):
+            inputs[text].fill_(running.plan, capacity - 1)
+            if bucket.embedded:
+                first = text * bucket.rows
+                embedded[first : first + running.plan.rows] = running.hidden
+
+    def _width(self, running: Pass) -> int | None:
+        """The rows of the bucket that a pass fits in; None where there is none."""
+        rows, end = running.plan.mask.shape
+        if end - running.plan.common >= WINDOW:
+            return None
+        return next((width for width in _ROWS if width >= rows), None)
 
     def _is_special(self, running: Pass) -> bool:
         """Whether a pass cannot be replayed: it is interrupted, rows lie anywhere, or a window hides part of a text."""
@@ -131,8 +268,7 @@ class GraphNetwork(EagerNetwork):
             return True
         while self.records:
             try:
-                attend = self._attention_for(bucket, keys, values)
-                static = self._static_pass(bucket, running, keys, values, attend)
+                static = self._static_pass(bucket, running, keys, values, self._inputs_of(bucket.rows))
                 recorded.replays[bucket] = static, self._recorder.record(static.compute)
             except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
                 self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
@@ -151,22 +287,24 @@ class GraphNetwork(EagerNetwork):
         _log.warning("slower than it could be: %s", self.trouble)
 
     def _static_pass(
-        self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, attend: Attention
-    ) -> StaticPass:
-        embedded, out = self._room()
+        self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor, inputs: Inputs,
+        room: int = _ROWS[-1], first: int = 0,
+    ) -> StaticPass:  # fmt: skip
+        """A pass over one text; `first`: its first row among those of all that it is computed with."""
+        embedded, out = self._room(room)
         for layer in bucket.taps:
-            self._tapped.setdefault(layer, torch.zeros_like(out))
+            self._tapped.setdefault((room, layer), torch.zeros_like(out))
         return StaticPass(
             network=self._layers,
-            inputs=self._inputs_of(bucket.rows),
+            inputs=inputs,
             context=bucket.context,
             tables=running.tables,
             keys=keys,
             values=values,
-            embedded=embedded if bucket.embedded else None,
+            embedded=embedded[first:] if bucket.embedded else None,
             out=out,
-            tapped={layer: self._tapped[layer] for layer in bucket.taps},
-            attend=attend,
+            tapped={layer: self._tapped[room, layer] for layer in bucket.taps},
+            attend=self._attention_for(bucket, keys, values),
             parts=running.parts,
             place_of=running.cache.place_of,
             adapters=[self._layers.prepared(adapter) for adapter in bucket.adapters],
@@ -200,13 +338,13 @@ class GraphNetwork(EagerNetwork):
             self._inputs[rows] = Inputs(rows, self.device)
         return self._inputs[rows]
 
-    def _room(self) -> tuple[Tensor, Tensor]:
-        """(most rows, d) twice: embeddings that are given, and the states after the last layer."""
-        if self._buffers is None:
+    def _room(self, rows: int) -> tuple[Tensor, Tensor]:
+        """(rows, d) twice: embeddings that are given, and the states after the last layer."""
+        if rows not in self._buffers:
             like = self.like
-            made = torch.zeros(2, _ROWS[-1], self.shape.hidden, dtype=like.dtype, device=like.device)
-            self._buffers = made[0], made[1]
-        return self._buffers
+            made = torch.zeros(2, rows, self.shape.hidden, dtype=like.dtype, device=like.device)
+            self._buffers[rows] = made[0], made[1]
+        return self._buffers[rows]
 
 
 def _context(end: int, capacity: int) -> int:

@@ -4,7 +4,7 @@ buffers, rows are padded, and the cache is seen up to a fixed row."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -151,16 +151,20 @@ class StaticPass:
 
     def compute(self) -> None:
         """Run the layers on what the buffers hold. Doing it again changes nothing."""
+        hidden = self.first()
+        self.run_layers(hidden, self.tensors(hidden.dtype))
+
+    def tensors(self, dtype: torch.dtype) -> PassTensors:
+        """What the layers use, as the buffers say; masks are in this format."""
         network, inputs = self.network, self.inputs
-        hidden, added = self._first(), None
-        tensors = PassTensors(
+        return PassTensors(
             rotations=[None if table is None else table.index_select(0, inputs.positions) for table in self._tables],
             places=inputs.places,
             keys=self.keys,
             values=self.values,
             seen=len(self._columns),
             masks=[
-                folded_mask(self._seen(kind.window), network.shape.heads // network.shape.kv_heads, hidden.dtype)
+                folded_mask(self._seen(kind.window), network.shape.heads // network.shape.kv_heads, dtype)
                 for kind in network.shape.attention_kinds
             ],
             attend=self.attend,
@@ -168,13 +172,17 @@ class StaticPass:
             place_of=self.place_of,
             adapted=self._adapted,
         )
-        for index in range(network.shape.layers):
-            hidden, added = network.layer(index, hidden, added, tensors)
-            if index in self.tapped:
-                self.tapped[index][: inputs.rows] = hidden if added is None else hidden + added
-        self.out[: inputs.rows] = hidden if added is None else hidden + added
 
-    def _first(self) -> Tensor:
+    def run_layers(self, hidden: Tensor, tensors: PassTensors) -> None:
+        """Leave the states of all rows behind."""
+        rows, added = len(hidden), None
+        for index in range(self.network.shape.layers):
+            hidden, added = self.network.layer(index, hidden, added, tensors)
+            if index in self.tapped:
+                self.tapped[index][:rows] = hidden if added is None else hidden + added
+        self.out[:rows] = hidden if added is None else hidden + added
+
+    def first(self) -> Tensor:
         weights = self.network.weights
         if self.embedded is not None:
             return self.embedded[: self.inputs.rows]
@@ -192,6 +200,24 @@ class StaticPass:
             last = behind & (behind.flip(1).cumsum(1, dtype=torch.int32).flip(1) <= window)
         column = (self._columns - common).clamp(0, WINDOW - 1)[None].expand(self.inputs.rows, -1)
         return before | ((self._columns >= common) & last.gather(1, column))
+
+
+@dataclass
+class JointStaticPass:
+    """All layers over rows of several texts, each with inputs and a cache of its own and as many rows as the others.
+
+    Args:
+        texts: the pass of each text; the first one's buffers take the states of all.
+    """
+
+    texts: Sequence[StaticPass]
+
+    def compute(self) -> None:
+        """Run the layers on what the buffers hold. Doing it again changes nothing."""
+        hidden = torch.cat([text.first() for text in self.texts])
+        each = [text.tensors(hidden.dtype) for text in self.texts]
+        counts = [text.inputs.rows for text in self.texts]
+        self.texts[0].run_layers(hidden, replace(each[0], texts=tuple(zip(counts, each, strict=True))))
 
 
 def _bytes(rows: int) -> int:

@@ -27,6 +27,7 @@ from specchat.models.draft_heads.layers import rms_normalize
 from specchat.models.draft_heads.loading import load_network
 from specchat.models.draft_heads.sizes import (
     MOST_DEPTH,
+    MOST_ENSEMBLE,
     MOST_LAYER,
     MOST_RANK,
     MOST_WIDTH,
@@ -44,9 +45,15 @@ _COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
 
 @dataclass(frozen=True)
 class PromptTokenSizes(NetworkSizes):
-    """Sizes of `prompt_tokens`; `masks` tokens ahead are guessed, behind the next one."""
+    """Sizes of `prompt_tokens`.
+
+    Args:
+        masks: so many tokens ahead are guessed, behind the next one.
+        ensemble: so many embeddings stand for each of them, in rows of their own; their logits are averaged.
+    """
 
     masks: int = size(MOST_DEPTH, default=3)
+    ensemble: int = size(MOST_ENSEMBLE, default=1)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class PromptTokens(DraftNetwork[PromptTokenSizes]):
 
     def __init__(self, sizes: PromptTokenSizes, shared: SharedWeights) -> None:
         super().__init__(sizes, shared)
-        self.embeddings = nn.ParameterList(torch.empty(sizes.hidden) for _ in range(sizes.masks))
+        self.embeddings = nn.ParameterList(torch.empty(sizes.hidden) for _ in range(sizes.masks * sizes.ensemble))
 
     @classmethod
     def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> PromptTokenSizes:
@@ -95,12 +102,17 @@ class PromptTokens(DraftNetwork[PromptTokenSizes]):
         """(layer, product) → down (rank, inputs) and up (outputs, rank), as `Adapter` has them; none without a rank."""
         return {}
 
+    def members(self) -> Tensor:
+        """(E, m, d) the embeddings by member of the ensemble."""
+        return torch.stack(list(self.embeddings)).view(self.sizes.ensemble, self.sizes.masks, self.sizes.hidden)
+
     def normed(self, states: Tensor) -> Tensor:
-        return rms_normalize(states, self.sizes.epsilon)
+        """(…, d) input of the head, from the states (…, E, d) of an ensemble: logits are the mean of its members'."""
+        return rms_normalize(states, self.sizes.epsilon).mean(dim=-2)
 
     def sampled(self, states: Tensor, before: Tensor) -> Tensor | None:
-        """(…, d) states that know the tokens before them too, from those of masks and of embeddings; None where there
-        is no sampler."""
+        """(…, 1, d) states that know the tokens before them too, from those of masks (…, E, d) and from embeddings
+        (…, d); None where there is no sampler."""
         return None
 
 
@@ -154,7 +166,8 @@ class Mtp(PromptTokens):
     def sampled(self, states: Tensor, before: Tensor) -> Tensor | None:
         if not self.sizes.sampler:
             return None
-        return with_token(self.sampler_in, self.sampler_out, self.sizes.epsilon, states, before)
+        epsilon, normed = self.sizes.epsilon, self.normed(states)
+        return with_token(self.sampler_in, self.sampler_out, epsilon, normed, before).unsqueeze(-2)
 
 
 def with_token(first: Tensor, second: Tensor, epsilon: float, states: Tensor, before: Tensor) -> Tensor:
@@ -188,4 +201,4 @@ def mask_rows(target: Weights, trained: TrainedDrafter) -> MaskRows:
     if isinstance(network, Mtp) and network.sizes.sampler:
         first, second = (matrix.detach().to(target.device) for matrix in (network.sampler_in, network.sampler_out))
         sampler = partial(with_token, first, second, sizes.epsilon)
-    return MaskRows(embeddings, Adapter(factors) if factors else None, sampler)
+    return MaskRows(embeddings, Adapter(factors) if factors else None, sampler, sizes.ensemble)

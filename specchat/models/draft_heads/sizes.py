@@ -18,6 +18,7 @@ MOST_INNER = 1 << 18
 MOST_DEPTH = 64
 MOST_LAYER = 1 << 10
 MOST_RANK = 1 << 10
+MOST_ENSEMBLE = 16
 
 LEAST_TEXTS = 4
 """The fewest texts in a step of learning."""

@@ -212,20 +212,28 @@ class LeadingNetwork:
         gathered = 2 * rows * self.shape.vocab_size * self.like.element_size() if logits else 0
         return self.inner.pass_bytes(rows, seen, logits) + gathered
 
-    def joins(self, running: Pass) -> bool:
-        return False
+    def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
+        return self.inner.joint_groups(passes)
 
+    @torch.inference_mode()
     def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
-        return [self.read(running, needs=need) for running, need in zip(passes, needs, strict=True)]
+        messages = [self._message(running, head=True) for running in passes]
+        with self.ranks.told(p.RunTogether(messages)):
+            said = self.inner.run_together([dataclasses.replace(one, embed=self.inner.embed) for one in passes])
+            logits = self._gathered(torch.cat(said)).logits
+        return [HeadTensors(rows) for rows in torch.split_with_sizes(logits, [len(rows) for rows in said])]
+
+    def _message(self, running: Pass, *, head: bool, chunk_tokens: int = 0) -> p.Run:
+        cache = running.cache
+        assert isinstance(cache, LeadingCache), "the other ranks hold a cache like it"
+        adapters = [0 if one.adapter is None else self._adapter(one.adapter) for one in running.extra_rows]
+        return p.run_message(cache.number, running, adapters, head=head, chunk_tokens=chunk_tokens)
 
     @contextmanager
     def _computing(self, running: Pass, *, head: bool, chunk_tokens: int = 0) -> Iterator[Pass]:
         """The pass as the first rank computes it, told to the others."""
-        cache, extra_rows = running.cache, running.extra_rows
-        assert isinstance(cache, LeadingCache), "the other ranks hold a cache like it"
-        adapters = [0 if one.adapter is None else self._adapter(one.adapter) for one in extra_rows]
-        message = p.run_message(cache.number, running, adapters, head=head, chunk_tokens=chunk_tokens)
-        with self.ranks.told(message) as group:
+        extra_rows = running.extra_rows
+        with self.ranks.told(self._message(running, head=head, chunk_tokens=chunk_tokens)) as group:
             if extra_rows:
                 group.broadcast(torch.stack([one.embedding for one in extra_rows]).to(self.like))
             yield dataclasses.replace(running, embed=self.inner.embed)

@@ -50,7 +50,7 @@ class RankNetwork(EagerNetwork):
         return super().head(hidden).logits.contiguous()
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
-        scores = super().chunk_scores(running, chunk_tokens)
+        scores = super().chunk_scores(running, chunk_tokens).mean(dim=1, keepdim=True)  # one choice for all ranks
         return self.group.all_reduce(scores * (self.shape.heads / self.whole.heads))
 
     def prepared(self, adapter: Adapter) -> Factors:
@@ -167,6 +167,8 @@ class Follower:
                 self._caches[message.cache] = _HeldCache(message.network, cache, tables)
             case p.Run():
                 self._run(message)
+            case p.RunTogether():
+                self._run_together(message.runs)
             case p.Embed():
                 network = self._network(message.network)
                 demand(all(token < network.whole.vocab_size for token in message.tokens), "a token that there is not")
@@ -198,7 +200,23 @@ class Follower:
             self._networks[load.network] = network
             self._group.report(p.Report(network.nbytes))
 
+    def _run_together(self, runs: Sequence[p.Run]) -> None:
+        first = self._cache(runs[0].cache).network
+        network = self._network(first)
+        p.check_together(runs, network.whole.layers)
+        demand(all(self._cache(run.cache).network == first for run in runs), "passes at once of other networks")
+        self._group.send(network.logits(torch.cat(network.run_together([self._pass(run) for run in runs]))))
+
     def _run(self, run: p.Run) -> None:
+        running, network = self._pass(run), self._network(self._cache(run.cache).network)
+        if run.chunk_tokens:
+            network.chunk_scores(running, run.chunk_tokens)
+            return
+        states = network.run(running)
+        if run.head:
+            self._group.send(network.logits(states[running.plan.missing :]))
+
+    def _pass(self, run: p.Run) -> Pass:
         held = self._cache(run.cache)
         network, cache = self._network(held.network), held.cache
         whole = network.whole
@@ -212,13 +230,7 @@ class Follower:
             adapters = [self._adapter(number) if number else None for number in run.extra_rows]
             extra_rows = [ExtraRow(0, row, adapter=one) for row, one in zip(rows, adapters, strict=True)]
         tables = held.tables.until(plan.end)
-        running = Pass(plan, network.embed, tables, cache, Counters(), parts, watch, extra_rows)
-        if run.chunk_tokens:
-            network.chunk_scores(running, run.chunk_tokens)
-            return
-        states = network.run(running)
-        if run.head:
-            self._group.send(network.logits(states[plan.missing :]))
+        return Pass(plan, network.embed, tables, cache, Counters(), parts, watch, extra_rows)
 
     def _block(self, block: p.Block) -> None:
         held = self._cache(block.cache)

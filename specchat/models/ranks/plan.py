@@ -20,6 +20,9 @@ MOST_BYTES = 64 << 20
 MOST_ROWS = 1 << 16
 """Of a pass."""
 
+MOST_TEXTS = 64
+"""Of a pass."""
+
 PAST_CONTEXT = 1 << 12
 """Rows and positions by which a tree may reach beyond the longest text."""
 
@@ -158,7 +161,13 @@ class Stop(PlanMessage, tag=11):
     """There is nothing more to do."""
 
 
-Message = Load | NewCache | Run | Stay | Embed | Head | Keep | Copy | Block | NewAdapter | Stop
+class RunTogether(PlanMessage, tag=12):
+    """Compute passes of several texts at once, each over a cache of its own, and the head of all."""
+
+    runs: Annotated[list[Run], msgspec.Meta(min_length=1, max_length=MOST_TEXTS)]
+
+
+Message = Load | NewCache | Run | Stay | Embed | Head | Keep | Copy | Block | NewAdapter | Stop | RunTogether
 
 
 class Envelope(PlanMessage):
@@ -287,6 +296,14 @@ def check_copy(copy: Copy, capacity: int, max_rows: int, layers: Sequence[Collec
     demand(_below(copy.rows, capacity) and len(copy.rows) <= max_rows + PAST_CONTEXT, "rows that are not there")
     wanted = set(layers[0] if copy.layers is None else copy.layers)
     demand(all(wanted <= set(held) for held in layers), "a layer whose rows are not held")
+
+
+def check_together(runs: Sequence[Run], layers: int) -> None:
+    """Refuse to compute passes at once of which one is no whole pass of tokens over a cache of its own."""
+    demand(len({run.cache for run in runs}) == len(runs), "two passes at once over one cache")
+    demand(sum(len(run.tokens) for run in runs) <= MOST_ROWS, "a pass of too many rows")
+    demand(all(len(run.attention) == len(run.mlp) == layers for run in runs), "passes at once of some layers alone")
+    demand(all(run.head and not (run.hooked or run.extra_rows or run.chunk_tokens) for run in runs), "no plain passes")
 
 
 def check_stay(stay: Stay, rows: int) -> None:

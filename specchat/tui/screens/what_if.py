@@ -63,7 +63,7 @@ class WhatIfScreen(ModalScreen[None]):
         super().__init__()
         self.context, self._at, self.changes = context, at, dict(changes)
         self._reply = reply
-        self.redone = RedoneReply.of(context.chat, reply, at)
+        self.redone = RedoneReply.of(context.chat, reply, at, alone=True)
         self._marks = ASCII if context.app.options.ascii else UNICODE
         self._drawings = SteadyDrawing(self._marks), SteadyDrawing(self._marks)
         self._asked = 0
@@ -114,12 +114,19 @@ class WhatIfScreen(ModalScreen[None]):
     def action_turn(self, by: int) -> None:
         at = max(0, min(len(self._reply.rounds.list) - 1, self._at + by))
         if at != self._at:
-            self._at, self.redone = at, RedoneReply.of(self.context.chat, self._reply, at)
+            self._at, self.redone = at, RedoneReply.of(self.context.chat, self._reply, at, alone=True)
             self._ask()
 
     def _ask(self, *, at_once: bool = False) -> None:
-        """Ask the engine; soon, as a rule, since more keys may follow."""
+        """Ask the engine; soon, as a rule, since more keys may follow. Where there is none, its rounds tell."""
         self._cancel()
+        if self.redone.alone:
+            try:
+                self.answer = self.redone.tell(self.changes, self._at)
+            except UsageError as error:
+                self.answer, self._state = None, str(error)
+            self._redraw()
+            return
         self.answer, self._asked = None, next(self.context.race_ids)
         chat = self.context.chat
         self._state = "asked once the reply is written …" if chat.writing else "doing the reply once more …"
@@ -151,7 +158,11 @@ class WhatIfScreen(ModalScreen[None]):
     def _paint(self, width: int, height: int) -> list[ScreenLine]:
         """The sentence, then both trees side by side, or one above the other where the page is narrow."""
         was = self.redone.rounds[self._at]
-        said = self._state if self.answer is None else sentence(self.changes, self.answer, self.redone.part)
+        said = (
+            self._state
+            if self.answer is None
+            else sentence(self.changes, self.answer, self.redone.part, alone=bool(self.redone.alone))
+        )
         role = "dim" if self.answer is None else "strong"
         head: list[ScreenLine] = [[(line, role)] for line in wrapped_lines(said, width)[: max(1, height // 3)]]
         below = legend_lines(picture_of(was, self._marks), width, height, self._marks)
@@ -197,16 +208,21 @@ class WhatIfs:
         Raises:
             UsageError: it cannot be done once more, and why.
         """
-        reply = self._chat.shown_rounds.reply if self._chat.visible.served is None else None
+        reply = (
+            (self._chat.shown_rounds.reply or self._chat.last_reply()) if self._chat.visible.served is None else None
+        )
         if reply is None:
             raise UsageError("there is no reply yet to do once more")
         rounds = reply.rounds.list
         at = next((n for n, one in enumerate(rounds) if one is round), None)
         at = (best_round(rounds) or 0) if at is None else at
-        changes = changes or changes_since(reply, self._chat.engine.settings)
+        alone = RedoneReply.of(self._chat, reply, alone=True).alone
+        if not changes and not alone:
+            changes = changes_since(reply, self._chat.engine.settings)
         if not changes:
-            nodes = int(reply.facts.settings.get("nodes", 8))
-            changes = {"nodes": next((more for more in _LADDERS["nodes"] if more > nodes), 1)}
+            nodes, ladder = int(reply.facts.settings.get("nodes", 8)), _LADDERS["nodes"]
+            beside = [n for n in ladder[::-1] if n < nodes] if alone else [n for n in ladder if n > nodes]
+            changes = {"nodes": next(iter(beside), 1)}
         self._context.app.push_screen(WhatIfScreen(self._context, reply, at, changes))
 
     def take(self, events: Sequence[Event]) -> None:

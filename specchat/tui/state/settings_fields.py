@@ -24,6 +24,7 @@ _SECTIONS = (
     ("penalties", ("repetition_penalty", "presence_penalty", "frequency_penalty")),
     ("speculation", ("policy", "rule", "controller")),
     ("early pruning", ("prune_layer", "prune_keep")),
+    ("drafting while the target reads", ("loop", "mirror_layer", "mirror_candidates")),
     ("learning", ("learn",)),
     ("engine · needs a reload", ("dtype", "device", "backend", "kernels", "threads", "memory")),
 )

@@ -13,6 +13,7 @@ from specchat.settings import GREEDY, SPECULATION
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.engine_state import change_of
 from specchat.tui.state.setting_effect import differences
+from specchat.tui.state.smaller_trees import would_have_been
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text import numbers
 
@@ -37,6 +38,7 @@ class RedoneReply:
     Args:
         places: for each of its rounds, how many tokens are before it.
         total: the tokens of the whole reply.
+        alone: why no engine can be asked; empty where one can.
     """
 
     turn: Turn
@@ -45,10 +47,16 @@ class RedoneReply:
     places: Sequence[int]
     tokens: Sequence[int]
     total: int
+    alone: str = ""
 
     @classmethod
-    def of(cls, chat: Chat, reply: Reply | None, at: int | None = None, most: int = WHOLE_TOKENS) -> RedoneReply:
-        """The first tokens of a reply of the chat, and its round `at` at least.
+    def of(
+        cls, chat: Chat, reply: Reply | None, at: int | None = None, most: int = WHOLE_TOKENS, *, alone: bool = False
+    ) -> RedoneReply:
+        """The first tokens of a reply of the chat, and its round `at` at least; the whole one where no engine is asked.
+
+        Args:
+            alone: whether its rounds are enough where no engine can be asked.
 
         Raises:
             UsageError: it cannot be done once more, and why.
@@ -56,26 +64,31 @@ class RedoneReply:
         turn = next((turn for turn in chat.turns if reply is not None and turn.reply is reply), None)
         if reply is None or turn is None:
             raise UsageError("there is no reply yet to do once more")
-        if chat.background.replaying:
-            raise UsageError("a recording cannot be done once more: that takes its model")
         if reply.stop is None:
             raise UsageError("the reply is still being written")
-        if chat.engine.pair != reply.facts.pair:
+        why = ""
+        if chat.background.replaying:
+            why = "a recording cannot be done once more: that takes its model"
+        elif chat.engine.pair != reply.facts.pair:
             written = reply.facts.pair or "another pair"
-            raise UsageError(f"the reply was written with {written}; /pair {written} loads that")
+            why = f"the reply was written with {written}; /pair {written} loads that"
+        if why and not alone:
+            raise UsageError(why)
         rounds, begun = reply.rounds.list, reply.facts.begun
         before = len(begun)
         known = [*(token for token, _ in begun), *(piece.token for round in rounds for piece in round.pieces)]
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         if not rounds or not reply.text[sum(count for _, count in begun) :].startswith(told):
-            raise UsageError("not all rounds of this reply were kept, so it cannot be done once more")
+            raise UsageError(
+                "the rounds of this reply were not kept, so there is nothing to do once more; a new reply has them"
+            )
         places = [before]
         for round in rounds:
             places.append(places[-1] + len(round.pieces))
         wanted = 0 if at is None else at + 1
         count = next((n for n in range(len(rounds), 0, -1) if places[n] <= most), 1)
-        count = max(count, min(wanted, len(rounds)))
-        return cls(turn, reply, rounds[:count], places[:count], known[: places[count]], len(known))
+        count = len(rounds) if why else max(count, min(wanted, len(rounds)))
+        return cls(turn, reply, rounds[:count], places[:count], known[: places[count]], len(known), why)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -100,6 +113,13 @@ class RedoneReply:
             None if at is None or at >= len(self.places) else self.places[at],
             self.reply.constraint,
         )
+
+    def tell(self, changes: Mapping[str, Any], at: int) -> WouldBe:
+        """The answer that its rounds give by themselves; raises UsageError where they give none, and why."""
+        try:
+            return would_have_been(self.rounds, at, self.reply.facts.settings, changes)
+        except UsageError as error:
+            raise UsageError(f"{error} · {self.alone}") from None
 
     @property
     def part(self) -> str:
@@ -154,8 +174,16 @@ def length_of(rounds: RedoneRounds) -> float:
     return rounds.tokens / max(1, rounds.rounds)
 
 
-def sentence(changes: Mapping[str, Any], answer: WouldBe, part: str = "") -> str:
-    """`16 nodes: 2.4 instead of 2.1 a round, at 1.3 × the price: 12 % slower`, of what, and what is an estimate."""
+def sentence(changes: Mapping[str, Any], answer: WouldBe, part: str = "", *, alone: bool = False) -> str:
+    """`16 nodes: 2.4 instead of 2.1 a round, at 1.3 × the price: 12 % slower`, of what, and what is an estimate.
+
+    Args:
+        alone: whether the kept rounds gave the answer.
+    """
+    if alone:
+        return (
+            f"{changes_text(changes)}: {comparison(answer)} (estimate: by the rounds as they were kept, no model asked)"
+        )
     of = ", ".join(filter(None, (part, "guessing in full" if answer.full else "")))
     return f"{changes_text(changes)}: {comparison(answer)}" + (f", {of}" if of else "") + _reservation(answer)
 

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.round_nodes import heat_of, lens_at
 from specchat.engine.protocol.round_parts import Lens
 from specchat.tui.text.cells import ScreenLine, spark
 from specchat.tui.tree.picture import Marks, label
-
-_MOST_CELLS = 48
-"""Cells of a heat line, at most; of longer replies each cell is the mean of several tokens."""
-
-
-def lens_at(round: RoundDone, parent: int) -> Lens | None:
-    """What was looked at where the target went on from this node; None where it was not asked, or not there."""
-    visited = [0, *round.verdict.path]
-    at = visited.index(parent) if parent in visited else len(round.pieces)
-    return round.pieces[at].lens if at < len(round.pieces) else None
 
 
 def strip_lines(round: RoundDone, parent: int, width: int, marks: Marks) -> list[tuple[ScreenLine, str]]:
@@ -40,13 +31,8 @@ def strip_lines(round: RoundDone, parent: int, width: int, marks: Marks) -> list
 
 def _likeliest_in(lens: Lens, cells: int) -> list[bool]:
     """Of each cell, whether the target's choice was the likeliest token in all layers that it stands for."""
-    ends = [top.layer - 1 for top in lens.tops[1:]] + [lens.layers]
-    choice = lens.tops[-1].token
-    fits: list[bool] = []
-    for top, end in zip(lens.tops, ends, strict=True):
-        fits += [top.token == choice] * (end - top.layer + 1)
-    places = [(at * lens.layers // cells, (at + 1) * lens.layers // cells) for at in range(cells)]
-    return [all(fits[begin:end]) for begin, end in places]
+    agrees = lens.agrees
+    return [all(agrees[at * lens.layers // cells : (at + 1) * lens.layers // cells]) for at in range(cells)]
 
 
 def heat_line(rounds: Sequence[RoundDone]) -> str:
@@ -54,13 +40,5 @@ def heat_line(rounds: Sequence[RoundDone]) -> str:
 
     Empty where no token tells.
     """
-    lenses = [piece.lens for round in rounds for piece in round.pieces if piece.lens is not None]
-    if not lenses:
-        return ""
-    share = [lens.decided / lens.layers for lens in lenses]
-    cells = min(len(share), _MOST_CELLS)
-    bounds = [(at * len(share) // cells, (at + 1) * len(share) // cells) for at in range(cells)]
-    means = [sum(share[begin:end]) / (end - begin) for begin, end in bounds]
-    mean = sum(lens.decided for lens in lenses) / len(lenses)
-    each = "each a token" if cells == len(share) else f"each some {len(share) / cells:.0f} tokens"
-    return f"{spark(means, 1.0)} decided at layer {mean:.0f} of {lenses[-1].layers} on average · low is early, {each}"
+    heat = heat_of(rounds)
+    return "" if heat is None else f"{spark(heat.shares, 1.0)} {heat.words}"

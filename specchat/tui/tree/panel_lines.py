@@ -9,12 +9,11 @@ from itertools import groupby
 from zlib import crc32
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_nodes import proposers_of
+from specchat.engine.protocol.round_nodes import lens_at, proposers_of
 from specchat.engine.protocol.text import visible
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, clip, spark, titled_rule, width_of
-from specchat.tui.tree.layer_strip import lens_at
 from specchat.tui.tree.node_details import details, parent_of
 from specchat.tui.tree.picture import FORCED_BY, Marks, Picture, label
 

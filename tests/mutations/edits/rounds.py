@@ -5,8 +5,50 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 PRUNING = "tests/decoding/test_early_pruning.py"
+OVERLAP = "tests/contracts/test_overlap.py"
 
 EDITS = (
+    Mutation(
+        "loop pearl",
+        "drafts before the target reads",
+        "Overlapped._grow",
+        'self.loop == "pearl" and overlapped',
+        'self.loop == "pearl" and not overlapped',
+        (OVERLAP, "-k", "trace"),
+        quick=True,
+    ),
+    Mutation(
+        "loop pearl",
+        "uses what was drafted behind a token that the target did not choose",
+        "Branch.going_on",
+        "len(path) < len(rest)",
+        "len(path) > len(rest)",
+        (OVERLAP, "-k", "cut_to"),
+    ),
+    Mutation(
+        "loop overlap",
+        "drafts after the target has read",
+        "Overlapped.submit",
+        "state.branches = list(self._draft_ahead(*state.round))",
+        "reading.result()\nstate.branches = list(self._draft_ahead(*state.round))",
+        (OVERLAP, "-k", "reads_while"),
+    ),
+    Mutation(
+        "loop overlap",
+        "tests guesses made ahead twice",
+        "Overlapped._judge",
+        "replace(super()._judge(tree.with_children(branch.leaf, guesses), reading, context), tree=tree)",
+        "replace(super()._judge(tree.with_children(branch.leaf, guesses * 2), reading, context), tree=tree)",
+        (OVERLAP, "-k", "keep_their_law"),
+    ),
+    Mutation(
+        "loop mirror",
+        "drafts for the likeliest token alone",
+        "Overlapped._candidates",
+        "[token for token in tokens if token not in children][: self.candidates]",
+        "[token for token in tokens if token not in children][:1]",
+        (OVERLAP, "-k", "early_candidates"),
+    ),
     Mutation(
         "pruning",
         "drops the likely nodes",

@@ -12,6 +12,7 @@ START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
 DISTILLING = ("tests/training/test_distillation.py",)
 DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
+ADAPTED = "tests/training/test_adapted_draft.py"
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
 
@@ -97,6 +98,14 @@ EDITS = (
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
     ),
     Mutation(
+        "drafter selector",
+        "scores a guess as if it stood before itself",
+        "SelectorDrafting._behind",
+        "self._pairs.of(tokens)[:, :rank]",
+        "self._pairs.of(tokens)[:, rank:]",
+        ("tests/models/test_learned_drafting.py", "-k", "selector"),
+    ),
+    Mutation(
         "drafter amphista",
         "lets heads know of those before them alone",
         "DecoderLayer.among",
@@ -172,8 +181,8 @@ EDITS = (
         "drafter mtp",
         "leaves its adapter out",
         "MaskRowsDrafter.extra_rows",
-        "ExtraRow(node, masks[mask], after, self._masks.adapter)",
-        "ExtraRow(node, masks[mask], after, None)",
+        "ExtraRow(node, embedding, after, self._masks.adapter)",
+        "ExtraRow(node, embedding, after, None)",
         ("tests/drafters/test_mask_rows.py", "-k", "keep_their_bits"),
     ),
     Mutation(
@@ -188,9 +197,33 @@ EDITS = (
         "learning",
         "lets masks learn the states of the tokens before their places",
         "MaskLearning.loss",
-        "batch.features[rows, before, -1]",
-        "batch.features[rows, before - 1, -1]",
+        "batch.features[rows, before, -1:]",
+        "batch.features[rows, before - 1, -1:]",
         ("tests/training/test_mtp_sampler.py", "-k", "consistency"),
+    ),
+    Mutation(
+        "drafter prompt_tokens",
+        "counts a mask for the guess it makes alone, not for what comes after",
+        "MaskStates.gains",
+        "np.linalg.solve(system, reward)",
+        "reward",
+        ("tests/drafters/test_mask_places.py", "-k", "in_the_long_run"),
+    ),
+    Mutation(
+        "drafter prompt_tokens",
+        "takes a row to cost what a round emits in a second of passes of one row",
+        "RowPrice.tokens",
+        "self._times.slope * self._tokens / self._seconds if known else None",
+        "self._tokens / self._seconds if known else None",
+        ("tests/drafters/test_mask_places.py", "-k", "tokens_a_second"),
+    ),
+    Mutation(
+        "drafter prompt_tokens",
+        "lets the members of an ensemble stand one behind the other",
+        "MaskRowsDrafter.extra_rows",
+        "len(extra_rows) - 1 if mask else None",
+        "len(extra_rows) - 1 if mask or member else None",
+        ("tests/drafters/test_mask_rows.py", "-k", "ensemble"),
     ),
     Mutation(
         "learning",
@@ -341,6 +374,30 @@ if self.size_bytes > 2 * self.most_bytes:
         "epoch < self._first",
         "epoch >= 0",
         (*DRAFT_TEXTS, "-k", "worth_more"),
+    ),
+    Mutation(
+        "training",
+        "drafts with a draft model's states as they are, whatever was learnt",
+        "AdaptedHead.after",
+        "self._adapter is not None",
+        "self._adapter is self",
+        (ADAPTED, "-k", "narrow"),
+    ),
+    Mutation(
+        "training",
+        "sends every prompt to the first topic",
+        "AdaptedDraft._route",
+        "known.index(max(known))",
+        "0",
+        (ADAPTED, "-k", "topic"),
+    ),
+    Mutation(
+        "training",
+        "learns the tokens of n-grams from laws of nothing",
+        "CrossVocabulary._note",
+        "len(piece) > 1",
+        "len(piece) > 9",
+        (ADAPTED, "-k", "ngrams"),
     ),
     Mutation(
         "training",
