@@ -77,8 +77,8 @@ EDITS = (
         "drafter pruned",
         "removes other columns than rows",
         "PrunedSource.dense",
-        'return values[:, places] if part == "weight" else values',
-        'return values[:, : len(places)] if part == "weight" else values',
+        'values = values[:, places] if part == "weight" else values',
+        'values = values[:, : len(places)] if part == "weight" else values',
         (PRUNING_WEIGHTS, "-k", "silent"),
     ),
     Mutation(
