@@ -16,8 +16,9 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.memory import NetworkMemory
+from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import Adapter, HeadNeeds
+from specchat.core.request import Adapter, HeadNeeds, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.states import TextStates
@@ -219,6 +220,41 @@ class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
     @property
     def learnt(self) -> LearningFigures:
         """What it has learnt so far."""
+
+
+class LearningDraft(LearnsFromReplies, Protocol):
+    """Lets the draft model of a drafter learn: it changes what the draft model says of its last states."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether replies are learnt from now."""
+
+    @property
+    def active(self) -> bool:
+        """Whether passes are made with `request`: replies are learnt from, or something was learnt."""
+
+    @property
+    def states(self) -> Tensor:
+        """(n, d) last states of the nodes that were read last, as the draft model computed them."""
+
+    def start(self, history: Sequence[int]) -> None:
+        """A reply begins behind this text: from here to its end the weights stay as they are."""
+
+    def request(self, request: PassRequest) -> PassRequest:
+        """The same request of the draft model, with what was learnt."""
+
+    def law(self, reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """(n, K) the target's likeliest tokens after these nodes, and the logarithms of their probabilities."""
+
+    def add(self, states: Sequence[Tensor], likeliest: Tensor, log_p: Tensor, wrote: Sequence[int], sure: bool) -> None:
+        """Note places of the reply, to be learnt from.
+
+        Args:
+            states: (d,) the draft model's last state at each.
+            likeliest, log_p: (n, K) what `law` says there, in the draft model's tokens; −1 for those that it has not.
+            wrote: the draft token that follows.
+            sure: whether that token alone is to be learnt.
+        """
 
 
 class LearningTrainedNetwork(TrainedNetwork, LearnsFromReplies, Protocol):

@@ -211,7 +211,13 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Judge Decoding", "2501.19309", "draft",
-        differs="no head is trained to judge guesses by the target's states",
+        (
+            "acceptance/test_judge.py::test_with_threshold_1_the_text_is_the_targets_and_below_it_is_not",
+            "acceptance/test_judge.py::test_the_accepted_path_grows_as_the_threshold_falls",
+            "acceptance/test_judge.py::test_a_planted_wrong_digit_is_refused_and_a_synonym_is_kept",
+        ),
+        "labels by people: a token is right if the last number of the reply survives it (after AutoJudge), in tasks of arithmetic or of a file. A small target is a weak judge",
+        also="lossy, trained by `specchat train PAIR --drafter judge`",
     ),
     System(
         "AMBEDKAR", "2509.02133", "draft",
@@ -382,8 +388,11 @@ SYSTEMS: tuple[System, ...] = (
             "indexes/test_token_translation.py::test_what_is_translated_spells_the_same",
             "drafters/test_cross_vocabulary.py::test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together",
             "drafters/test_cross_vocabulary.py::test_ngrams_that_were_met_raise_what_is_accepted",
+            "training/test_adapted_draft.py::test_with_other_tokens_it_learns_through_the_translation",
+            "training/test_adapted_draft.py::test_what_is_learnt_in_draft_tokens_are_laws_of_shared_tokens_and_the_tokens_of_ngrams",
         ),
-        "its training online, and rules that use probabilities: guesses are points",
+        "training of the draft itself: an adapter of its last states learns (`/learn`). Its head that ends branches is "
+        "SpecDec++'s here (`cross_vocabulary.stop`). Rules that use probabilities: guesses are points",
     ),
     System(
         "Medusa", "2401.10774", "model",
@@ -394,6 +403,14 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "the training of target and heads together (Medusa-2). With `typical` it is lossy, as published; the first guess "
         "of a round, which Medusa always takes, is tested like all others",
+    ),
+    System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",
@@ -547,9 +564,13 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_online_learning.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
             "training/test_online_learning.py::test_the_text_is_the_same_with_learning_on_and_off",
+            "training/test_adapted_draft.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
+            "training/test_adapted_draft.py::test_prompts_go_to_the_adapter_of_their_topic_which_other_topics_leave_alone",
+            "controllers/test_goodput.py::test_the_depths_that_online_speculative_decoding_publishes_are_found",
         ),
-        "draft models do not learn, trained networks do; a network for each kind of query: one serves all topics",
-        also="`/learn`: the trained drafter in use learns from replies",
+        "a draft model's adapter learns, not all of its weights, and topics (`draft_model.topics`) are told apart by the "
+        "tokens of prompts; one trained network serves all topics",
+        also="`/learn`: the trained drafter or the draft model in use learns from replies",
     ),
     System(
         "S2D", "2407.01955", "model",
