@@ -28,6 +28,7 @@ from specchat.errors import CombinationError, EngineError, NotEnoughMemory, Spec
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
+from specchat.models.remote import TargetElsewhere
 from specchat.settings import OPTIONS, Settings
 
 
@@ -322,8 +323,10 @@ class CurrentPair:
 
     def _loader(self, cancelled: Callable[[], bool]) -> Loader:
         ranks = self._open.loaded.target.ranks if self._open is not None else None
+        target = self._open.loaded.target.model if self._open is not None else None
+        elsewhere = target if isinstance(target, TargetElsewhere) else None
         times = LoadTimes(state_dir() / "load_times.json")
-        return Loader(load_catalog(), self._emit, cancelled, times, ranks=ranks)
+        return Loader(load_catalog(), self._emit, cancelled, times, ranks=ranks, elsewhere=elsewhere)
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""

@@ -183,6 +183,18 @@ class KVCache:
             place, theirs = self.place_of[layer], source.place_of[layer]
             copy((keys[place], values[place]), (source._keys[theirs], source._values[theirs]), rows, known)
 
+    def copy_rows_by_head_(self, source: KVCache, rows: Sequence[Sequence[int]], layer: int) -> None:
+        """Copy rows of a layer of another cache to the front, for each head its own, all as many. In place."""
+        assert source._keys is not None, "rows were written"
+        assert source._values is not None, "rows were written"
+        keys, values = self.room_for(len(rows[0]), source._values[0].transpose(0, 1))
+        copy = _copy_rows_ if self._row_copies is None else self._row_copies.copy_rows
+        place, theirs = self.place_of[layer], source.place_of[layer]
+        for head, own in enumerate(rows):
+            one = slice(head, head + 1)
+            to, of = (keys[place][one], values[place][one]), (source._keys[theirs][one], source._values[theirs][one])
+            copy(to, of, own, 0)
+
     def block_bytes(self, rows: int, like: Tensor) -> int:
         """Bytes of so many rows' keys and values, where `like` is (heads, head_dim)."""
         return 2 * len(self.place_of) * rows * like.shape[-2] * like.shape[-1] * like.element_size()
