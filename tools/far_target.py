@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PROMPT = "Explain in a few sentences how a bicycle stays upright, and name its parts."
+PROMPT = "Write a short story about a fisherman and a storm."
 
 
 def relay(delay_s: float, command: list[str]) -> int:

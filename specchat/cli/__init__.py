@@ -186,18 +186,29 @@ def run(
             "engine to itself and starts from the same cached prompt, after a few tokens that are not counted.",
         ),
     ] = False,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="PAIR",
+            help="A race of two models: this pair writes a reply too, on an engine of its own, by turns with the first "
+            "one, and with its own way of guessing.",
+            show_default=False,
+        ),
+    ] = "",
     engine: EngineCommand = "",
 ) -> None:
     """Write one reply, without the app."""
     from specchat.cli.run import constraint_of, run_once
 
     prompt, constraint = one_prompt(words or []), constraint_of(json_schema, regex, grammar)
-    if not race:
+    if not race and not against:
         raise typer.Exit(run_once(prompt, settings, output, record, system, engine, constraint))
-    from specchat.cli.run_race import race_once
+    from specchat.cli.run_race import race_models_once, race_once
 
     if constraint is not None:
         raise UsageError("--race compares free replies: leave out --json-schema, --regex and --grammar")
+    if against:
+        raise typer.Exit(race_models_once(prompt, settings, output, record, system, engine, against))
     raise typer.Exit(race_once(prompt, settings, output, record, system, engine))
 
 

@@ -1,4 +1,4 @@
-"""`specchat run --race`: one prompt and one seed, plain and speculative, with both times and what they prove."""
+"""`specchat run --race`: one prompt and one seed, plain and speculative, or two models, with both times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import itertools
 import signal
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgspec
@@ -15,20 +17,25 @@ import msgspec
 from specchat.cli.flags import Output
 from specchat.cli.run import near_ties_of, with_engine
 from specchat.cli.run_output import Outputs
+from specchat.config import load_catalog
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
+from specchat.engine.client.model_race import MODEL_SIDES, Addressed, ModelRace
 from specchat.engine.client.race import (
     RACE_DEFAULTS,
     SIDES,
     Heat,
     Race,
+    Side,
     fresh_seed,
     race_result,
     refuse_plain,
     settings_line,
 )
+from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Load, Message
 from specchat.errors import EngineError
+from specchat.settings import SPECULATION
 
 _NAMES = {"plain": "plain decoding", "speculative": "speculative"}
 
@@ -44,6 +51,117 @@ def race_once(
         lambda process, outputs, messages: _RaceOutput(process, outputs, {**RACE_DEFAULTS, **settings}, messages).go(),
         prompt, settings, output, record, system, engine,
     )  # fmt: skip
+
+
+def race_models_once(
+    prompt: str | None,
+    settings: dict[str, Any],
+    output: Output,
+    record: Path | None,
+    system: str | None,
+    engine: str,
+    against: str,
+) -> int:
+    """Hold one race of the settings' pair and another one; greedy as above."""
+    if not engine:
+        load_catalog().pair(against)  # a name that does not exist is refused before anything is started
+    settings = {**RACE_DEFAULTS, **settings}
+
+    def write(own: Engine, outputs: Outputs, messages: list[Message]) -> int:
+        other = start_engine(engine, settings, number=1)
+        try:
+            return _ModelRaceOutput({"own": own, "other": other}, outputs, settings, messages, against).go()
+        finally:
+            other.close()
+            with suppress(OSError):
+                engine_log(1).unlink()
+
+    return with_engine(write, prompt, settings, output, record, system, engine)
+
+
+@dataclass
+class _ModelRaceOutput:
+    engines: dict[Side, Engine]
+    outputs: Outputs
+    settings: dict[str, Any]
+    messages: list[Message]
+    against: str
+    race: ModelRace | None = None
+    heard: SimpleQueue[tuple[Side, events.Event]] = field(default_factory=SimpleQueue)
+    held: deque[events.Event] = field(default_factory=deque)  # of the other model, until the first is told
+
+    def go(self) -> int:
+        for side in MODEL_SIDES:
+            threading.Thread(target=self._listen, args=(side,), name=f"{side}-events", daemon=True).start()
+        self.engines["own"].send(Load(self.settings))
+        while self.race is None or not self.race.ended:
+            self._on(*self.heard.get())
+        if self.race.phase == "failed":
+            raise EngineError(self.race.problem)
+        lines = [self._line(self.race, side) for side in MODEL_SIDES]
+        self.outputs.text("\n\n" + "\n".join(lines) + "\ntwo models write two texts, so there is no ratio\n")
+        told: dict[str, Any] = {"seed": self.race.seed, "order": list(MODEL_SIDES)}
+        for side, heat in self.race.heats.items():
+            told[side] = {"pair": self.race.names[side], **_heat_object(heat)}
+        self.outputs.summary(told, "")
+        return 0
+
+    def _listen(self, side: Side) -> None:
+        for event in self.engines[side].events():
+            self.heard.put((side, event))
+
+    def _on(self, side: Side, event: events.Event) -> None:
+        match event:
+            case events.Loading():
+                self.outputs.loading(event)
+            case events.Ready() if self.race is None and side == "own":
+                self._start(event)
+            case events.Failed() if self.race is None:
+                raise EngineFailure(event)
+            case events.Died() if self.race is None:
+                raise_death(event)
+            case _ if self.race is not None:
+                self._race_on(self.race, side, event)
+
+    def _start(self, ready: events.Ready) -> None:
+        pinned = ready.settings["seed"]
+        sampling = {name: ready.settings[name] for name in RACE_DEFAULTS}
+        other = {name: value for name, value in self.settings.items() if name not in SPECULATION}
+        names = (ready.pair, self.against if self.against != ready.pair else f"{ready.pair} again")
+        seed = pinned if pinned >= 0 else fresh_seed()
+        wanted = other | {"pair": self.against}
+        self.race = ModelRace(self.messages, seed, itertools.count(1), names, wanted, {}, sampling)
+        self._send(self.race.begin())
+
+    def _race_on(self, race: ModelRace, side: Side, event: events.Event) -> None:
+        counted = race.phase == "racing" and isinstance(event, events.Started | events.RoundDone | events.Finished)
+        self._send(race.hear(side, event))
+        if counted and side == "other" and race.heats["own"].finished is None:
+            self.held.append(event)
+        elif counted:
+            self._tell(race, side, event)
+            while race.heats["own"].finished is not None and self.held:
+                self._tell(race, "other", self.held.popleft())
+
+    def _tell(self, race: ModelRace, side: Side, event: events.Event) -> None:
+        self.outputs.event(event)
+        match event:
+            case events.Started():
+                lead = "" if side == "own" else "\n\n"
+                self.outputs.text(f"{lead}── {race.names[side]} · {settings_line(event.settings, race.seed)}\n")
+            case events.RoundDone():
+                self.outputs.text("".join(piece.text for piece in event.pieces))
+            case events.Finished():
+                self.outputs.text(event.tail)
+
+    def _line(self, race: ModelRace, side: Side) -> str:
+        heat, width = race.heats[side], max(map(len, race.names.values()))
+        speed = f"{heat.decode_s:7.2f} s {len(heat.tokens):6,} tok {heat.tokens_per_s:8.1f} tok/s"
+        return f"{race.names[side]:<{width}}{speed}   τ {heat.acceptance_length:.2f}"
+
+    def _send(self, commands: Addressed) -> None:
+        for side, command in commands:
+            self.engines[side].send(command)
 
 
 @dataclass

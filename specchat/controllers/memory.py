@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.costs import Costs
-from specchat.core.memory import MemoryLimit, PairMemory
+from specchat.core.memory import MemoryLimit, PairMemory, TextClaim, shares
 from specchat.core.round import Round
 from specchat.core.seams import Controller
 from specchat.registry import NoOptions
+
+_DECAY, _PRIOR = 0.9, 2.0
+"""What a round counts after the next one; guesses that are taken to have been accepted, of twice as many, at first."""
 
 
 class Memory(Controller):
@@ -21,8 +25,11 @@ class Memory(Controller):
     the logits of every node, which are most of it. Whatever was held beyond all predictions, such as what a drafter
     has learnt, is taken to stay. The context is limited when the pair is loaded, so that a plain round always fits.
 
-    Reference: SpecMemo, arXiv:2506.01986. Differs: nodes are capped round by round instead of buffers for each turn;
-    one text, no batches; what was not foreseen is measured.
+    Several texts that share passes share the limit: what they may guess together is divided by what their guesses were
+    worth lately, and no text plans what the others have planned already.
+
+    Reference: SpecMemo, arXiv:2506.01986. Differs: nodes are capped round by round, and no pipeline of devices; what
+    was not foreseen is measured.
     """
 
     wants_memory = True
@@ -39,41 +46,68 @@ class Memory(Controller):
         self._ceiling = budget
         self._pair = pair
         self._limit = limit
-        self._kept_bytes = 0  # of the last round, which the app may still hold during the next
-        self._riders = 0
+        self._claim = TextClaim(0, budget.nodes)
+        self._accepted, self._drafted = _PRIOR, 2 * _PRIOR  # nodes, those of early rounds counting less
         self._foreseen_bytes = 0  # the most that was predicted for a round that was done
         self._unforeseen_bytes = 0
 
     def plan(self, context: Context) -> Budget:
-        fitting = self._fitting(len(context.history))
+        others = self._claim_place(context)
+        fitting = self._fitting(others)
+        self._claim.nodes = min(fitting, self._ceiling.nodes)
         if fitting >= self._ceiling.nodes:
             return dataclasses.replace(self._ceiling, why="all fit in memory")
         plural = "s" * (fitting != 1)
-        return dataclasses.replace(self._ceiling, nodes=fitting, why=f"{fitting} node{plural} fit in memory")
+        beside = f" beside {len(others)} other text{'s' * (len(others) > 1)}" if others else ""
+        why = f"{fitting} node{plural} fit in memory{beside}"
+        return dataclasses.replace(self._ceiling, nodes=fitting, why=why)
 
     def observe(self, round: Round) -> None:
         """Take in what was held beyond what was predicted."""
-        self._riders = max(self._riders, round.extra_rows)
+        claim, joint, nodes = self._claim, round.timings.joint, round.tree.drafted
+        claim.extra_rows = max(claim.extra_rows, round.extra_rows)
+        self._accepted = _DECAY * self._accepted + len(round.emitted) - 1
+        self._drafted = _DECAY * self._drafted + nodes
+        claim.worth = min(0.95, max(0.05, self._accepted / max(1e-9, self._drafted)))
         if self._limit is not None and self._pair is not None:
             tokens = round.start
-            done = self.predicted_bytes(round.tree.drafted, tokens) - self._unforeseen_bytes
+            texts, drafted = (1, nodes) if joint is None else (joint.texts, joint.rows - joint.texts)
+            done = self.predicted_bytes(drafted, tokens, texts) - self._unforeseen_bytes
             prompt = self._limit.base_bytes + self._pair.prompt_bytes(tokens)
             self._foreseen_bytes = max(self._foreseen_bytes, done, prompt)
             self._unforeseen_bytes = max(self._unforeseen_bytes, self._limit.peak() - self._foreseen_bytes)
-            self._kept_bytes = self._pair.kept_bytes(round.tree.drafted)
+        claim.kept, claim.nodes = nodes, 0
 
-    def predicted_bytes(self, nodes: int, tokens: int) -> int:
-        """The most that will be held in a round with so many nodes behind a text of so many tokens."""
+    def predicted_bytes(self, nodes: int, tokens: int, texts: int = 1) -> int:
+        """The most that will be held in a round with so many nodes behind texts of so many tokens at most."""
         assert self._pair is not None, "asked only where a limit is stated"
         assert self._limit is not None, "asked only where a limit is stated"
-        kept = max(self._kept_bytes, self._pair.kept_bytes(nodes))  # so that the number does not swing
+        claims = self._limit.claims.all or [self._claim]
+        riders = sum(claim.extra_rows for claim in claims) if nodes else 0
+        # so that the number does not swing, what is kept is at least what will be
+        kept = self._pair.kept_bytes(max(nodes, sum(claim.kept for claim in claims)), texts)
         held = self._limit.base_bytes + self._unforeseen_bytes + kept
-        return held + self._pair.round_bytes(nodes, tokens, self._riders if nodes else 0)
+        return held + self._pair.round_bytes(nodes, tokens, riders, texts, min(nodes, self._ceiling.nodes))
 
-    def _fitting(self, tokens: int) -> int:
+    def _claim_place(self, context: Context) -> list[TextClaim]:
+        """Take a place among the texts that share passes; the other texts' claims."""
+        if self._limit is None:
+            return []
+        claim = self._limit.claims.of(context, self._ceiling.nodes)
+        if claim is not self._claim:
+            claim.worth, claim.extra_rows, claim.kept = self._claim.worth, self._claim.extra_rows, self._claim.kept
+            self._claim = claim
+        return [other for other in self._limit.claims.all if other is not claim]
+
+    def _fitting(self, others: Sequence[TextClaim]) -> int:
         """How many nodes fit, of those that the user allows."""
-        most, limit = self._ceiling.nodes, self._limit
-        if limit is None or self._pair is None or self.predicted_bytes(most, tokens) <= limit.bytes:
-            return most
-        fitting = bisect_right(range(most), limit.bytes, key=lambda nodes: self.predicted_bytes(nodes, tokens))
-        return max(0, fitting - 1)
+        limit, claims = self._limit, [self._claim, *others]
+        most, tokens = sum(claim.ceiling for claim in claims), max(claim.tokens for claim in claims)
+        # A text more may join before the others plan again.
+        texts = len(claims) + (1 if others else 0)
+        if limit is None or self._pair is None or self.predicted_bytes(most, tokens, texts) <= limit.bytes:
+            return self._ceiling.nodes
+        fitting = bisect_right(range(most), limit.bytes, key=lambda nodes: self.predicted_bytes(nodes, tokens, texts))
+        fitting = max(0, fitting - 1)
+        left = fitting - sum(other.nodes for other in others)
+        return max(0, min(shares(claims, fitting)[0], left))

@@ -16,8 +16,9 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.memory import NetworkMemory
+from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import Adapter, HeadNeeds
+from specchat.core.request import Adapter, HeadNeeds, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.states import TextStates
@@ -221,6 +222,41 @@ class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
         """What it has learnt so far."""
 
 
+class LearningDraft(LearnsFromReplies, Protocol):
+    """Lets the draft model of a drafter learn: it changes what the draft model says of its last states."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether replies are learnt from now."""
+
+    @property
+    def active(self) -> bool:
+        """Whether passes are made with `request`: replies are learnt from, or something was learnt."""
+
+    @property
+    def states(self) -> Tensor:
+        """(n, d) last states of the nodes that were read last, as the draft model computed them."""
+
+    def start(self, history: Sequence[int]) -> None:
+        """A reply begins behind this text: from here to its end the weights stay as they are."""
+
+    def request(self, request: PassRequest) -> PassRequest:
+        """The same request of the draft model, with what was learnt."""
+
+    def law(self, reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """(n, K) the target's likeliest tokens after these nodes, and the logarithms of their probabilities."""
+
+    def add(self, states: Sequence[Tensor], likeliest: Tensor, log_p: Tensor, wrote: Sequence[int], sure: bool) -> None:
+        """Note places of the reply, to be learnt from.
+
+        Args:
+            states: (d,) the draft model's last state at each.
+            likeliest, log_p: (n, K) what `law` says there, in the draft model's tokens; −1 for those that it has not.
+            wrote: the draft token that follows.
+            sure: whether that token alone is to be learnt.
+        """
+
+
 class LearningTrainedNetwork(TrainedNetwork, LearnsFromReplies, Protocol):
     """A trained network that can go on learning from the user's replies."""
 
@@ -327,9 +363,10 @@ class ChunkScores:
 
     Args:
         tokens: so many tokens of the text are held.
-        scores: (layers, chunks) float32, on the host: the product of a query with the mean of a chunk's keys, over the
-            root of the head size; the mean of all heads. Chunks are those that are held whole, from the first token
-            on. All scores are 0 in layers that see only a window of the text.
+        scores: (layers, key heads, chunks) float32, on the host: the product of a query with the mean of a chunk's
+            keys, over the root of the head size; the mean of the heads that share the keys. One for all key heads where
+            a target is shared out. Chunks are those that are held whole, from the first token on. All scores are 0 in
+            layers that see only a window of the text.
     """
 
     tokens: int
@@ -351,6 +388,6 @@ class HoldsPartsByLayer(Model, Protocol):
         """As `copy_rows_from`, with positions for each layer.
 
         Args:
-            positions: (layers, n) int64, ascending; of tokens that the source holds. The same in all layers that see
-                only a window of the text.
+            positions: (layers, n) or (layers, key heads, n) int64, ascending; of tokens that the source holds. The same
+                in all layers that see only a window of the text.
         """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from specchat.core.context import Context
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.seams import Model
 
@@ -16,6 +19,58 @@ _LAWS_BYTES = 40
 """What drawing a token works in, for every token of the vocabulary: five vectors in float64."""
 
 
+@dataclass
+class TextClaim:
+    """What a text takes part with in the passes that several texts share.
+
+    Args:
+        tokens: of the text.
+        ceiling: the most nodes that the user allows.
+        nodes: planned for the next pass; 0 once that is done.
+        worth: the probability that a guess of this text is accepted, as it was seen lately.
+        kept: nodes of the last round, which is still held.
+        extra_rows: the most of a round.
+    """
+
+    tokens: int
+    ceiling: int
+    nodes: int = 0
+    worth: float = 0.5
+    kept: int = 0
+    extra_rows: int = 0
+
+
+class TextClaims:
+    """The claims of all texts that are being written. A claim goes with the context of its reply."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, tuple[weakref.ref[Context], TextClaim]] = {}
+
+    def of(self, context: Context, ceiling: int) -> TextClaim:
+        """The claim of this reply, with the length that its text has now."""
+        if id(context) not in self._claims or self._claims[id(context)][0]() is not context:
+            claim = TextClaim(len(context.history), ceiling)
+            self._claims[id(context)] = weakref.ref(context), claim
+        claim = self._claims[id(context)][1]
+        claim.tokens = len(context.history)
+        return claim
+
+    @property
+    def all(self) -> list[TextClaim]:
+        self._claims = {key: (ref, claim) for key, (ref, claim) in self._claims.items() if ref() is not None}
+        return [claim for _, claim in self._claims.values()]
+
+
+def shares(claims: Sequence[TextClaim], nodes: int) -> list[int]:
+    """So many nodes divided among texts: those that are worth least are dropped first.
+
+    A text's first guess is worth the probability at which its guesses are accepted, the second that squared, and so on.
+    """
+    worth = ((claim.worth**place, text) for text, claim in enumerate(claims) for place in range(1, claim.ceiling + 1))
+    counts = Counter(text for _, text in sorted(worth, key=lambda one: -one[0])[:nodes])
+    return [counts[text] for text in range(len(claims))]
+
+
 @dataclass(frozen=True)
 class MemoryLimit:
     """The most memory that may be held, and what is held.
@@ -24,11 +79,13 @@ class MemoryLimit:
         bytes: the limit.
         base_bytes: what was held when the models were there and nothing was read.
         peak: the most that was held since then, as it was measured.
+        claims: of the texts that are being written.
     """
 
     bytes: int
     base_bytes: int
     peak: Callable[[], int]
+    claims: TextClaims = field(default_factory=TextClaims)
 
 
 @dataclass(frozen=True)
@@ -67,13 +124,19 @@ class PairMemory:
     made: tuple[NetworkMemory, ...] = ()
     map_bytes: int = 0
 
-    def round_bytes(self, nodes: int, tokens: int, extra_rows: int = 0) -> int:
-        """The most in a round with so many nodes behind a text of so many tokens, with the caches it ends with."""
-        return self._held(tokens + 1 + nodes + extra_rows) + self._round(nodes, tokens, extra_rows)
+    def round_bytes(self, nodes: int, tokens: int, extra_rows: int = 0, texts: int = 1, widest: int = -1) -> int:
+        """The most in a round with so many nodes behind texts of so many tokens, with the caches it ends with.
 
-    def kept_bytes(self, nodes: int) -> int:
-        """What a finished round with so many nodes still holds, for those who read its record."""
-        return 4 * (1 + nodes) * self.target.vocab_size + nodes * self.law_bytes
+        Args:
+            extra_rows: of all texts.
+            widest: the most nodes of a text; all where there is one text.
+        """
+        widest = nodes if widest < 0 else widest
+        return self._held(tokens + 1 + widest + extra_rows) + self._round(nodes, tokens, extra_rows, texts, widest)
+
+    def kept_bytes(self, nodes: int, texts: int = 1) -> int:
+        """What finished rounds of these texts, with so many nodes, still hold for those who read their records."""
+        return 4 * (texts + nodes) * self.target.vocab_size + nodes * self.law_bytes
 
     def prompt_bytes(self, tokens: int) -> int:
         """The most until a prompt of so many tokens has been read, with the caches it leaves."""
@@ -103,9 +166,9 @@ class PairMemory:
         passes = (model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
         return max(*passes, *(network.working_bytes for network in self.made), 0)
 
-    def _round(self, nodes: int, tokens: int, extra_rows: int) -> int:
-        taken = self.target.pass_bytes(1 + nodes + extra_rows, tokens) + nodes * self.law_bytes
+    def _round(self, nodes: int, tokens: int, extra_rows: int, texts: int = 1, widest: int = 0) -> int:
+        taken = self.target.pass_bytes(texts + nodes + extra_rows, tokens) + nodes * self.law_bytes
         if nodes:
             drafting = (*self.drafts, *(network.stand_in for network in self.made))
-            taken += sum(draft.pass_bytes(nodes, tokens) for draft in drafting)
+            taken += sum(draft.pass_bytes(widest, tokens) for draft in drafting)  # for one text after another
         return taken + _LAWS_BYTES * self.target.vocab_size

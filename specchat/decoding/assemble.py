@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.acceptance.judge import JudgeHead
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.controllers import choose_controllers
 from specchat.controllers.combined import SmallestBudget
@@ -215,6 +216,10 @@ def _rule(settings: Settings, target: Model, resources: PairResources) -> Accept
     if getattr(made, "wants_target", False):
         by_target: AcceptanceRule = made(options, target, resources.vocabulary)
         return by_target
+    if method.needs_weights:
+        trained = resources.trained.choose(method.name, options.weights)
+        judge: AcceptanceRule = made(options, JudgeHead.read(trained, target.hidden_size, target.layers))
+        return judge
     rule: AcceptanceRule = made(options)
     if isinstance(target, TargetElsewhere):
         return JudgedElsewhere(rule, method.name, settings.options_for(method.name))

@@ -62,10 +62,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "acceptance/test_recursion.py::test_more_children_are_accepted_more_often_and_more_than_tries_that_ignore_the_law",
             "drafters/test_several_models.py::test_two_models_cover_more_than_either_and_their_tree_is_smaller_than_both_together",
+            "training/test_distillation.py::test_two_boosted_draft_models_guess_more_places_than_two_copies",
         ),
-        "tuning draft models in a series, each on the prompts that all before it miss: `--select missed` leaves out "
-        "single places, and compares with one earlier model. Offloading",
-        also="boost-tuning is `specchat train --select missed`",
+        "a series of more than two: `--select prompts` compares with one earlier model, and takes a text for reproduced "
+        "of which that guesses half; `--select missed` leaves out single places, which is worth more. Offloading",
+        also="boost-tuning is `specchat train --select prompts`",
     ),
     System(
         "DySpec", "2410.11744", "draft",
@@ -169,9 +170,10 @@ SYSTEMS: tuple[System, ...] = (
         (
             "controllers/test_memory.py::test_the_predicted_peak_of_a_pass_is_within_five_per_cent_of_the_bytes_of_its_tensors",
             "controllers/test_memory.py::test_a_limit_is_never_exceeded_and_trees_shrink_with_it",
+            "controllers/test_memory.py::test_texts_that_share_passes_share_a_limit_which_is_never_exceeded",
+            "controllers/test_memory.py::test_a_limited_cache_grows_in_steps_and_never_takes_more_than_one_that_doubles",
         ),
-        "buffers that grow in steps from turn to turn; batches, and the pipeline over several devices. Nodes are "
-        "limited, round by round, and the context when the pair is loaded",
+        "the pipeline over several devices. Nodes are limited, round by round, and the context when the pair is loaded",
     ),
     System(
         "SpecDec++", "2405.19715", "draft",
@@ -210,7 +212,13 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Judge Decoding", "2501.19309", "draft",
-        differs="no head is trained to judge guesses by the target's states",
+        (
+            "acceptance/test_judge.py::test_with_threshold_1_the_text_is_the_targets_and_below_it_is_not",
+            "acceptance/test_judge.py::test_the_accepted_path_grows_as_the_threshold_falls",
+            "acceptance/test_judge.py::test_a_planted_wrong_digit_is_refused_and_a_synonym_is_kept",
+        ),
+        "labels by people: a token is right if the last number of the reply survives it (after AutoJudge), in tasks of arithmetic or of a file. A small target is a weak judge",
+        also="lossy, trained by `specchat train PAIR --drafter judge`",
     ),
     System(
         "AMBEDKAR", "2509.02133", "draft",
@@ -286,10 +294,13 @@ SYSTEMS: tuple[System, ...] = (
             "acceptance/test_nest.py::test_with_gamma_2_a_span_goes_on_with_the_likeliest_token_alone_and_with_0_with_any",
             "acceptance/test_nest.py::test_every_accepted_copy_equals_the_text_at_its_source",
             "acceptance/test_nest.py::test_every_accepted_copy_from_a_datastore_equals_its_file",
+            "indexes/test_state_neighbours.py::test_where_all_passages_are_looked_into_the_nearest_places_are_those_of_brute_force",
+            "drafters/test_datastore_drafter.py::test_the_place_with_a_like_state_is_heard_beside_matches_and_followed_in_its_file",
         ),
-        "lossy, as published. Its search for the states nearest to the target's, and the choice of passages before it: "
-        "copies are found by equal tokens",
-        also="with `prompt_lookup`, or `datastore` for files",
+        "lossy, as published. Passages are chosen by their mean states, not by a retriever of words; the state that is "
+        "looked up is the one before the last token, since the target has not computed a later one while it is drafted; copies "
+        "found by equal tokens stand beside those",
+        also="with `prompt_lookup`, or `datastore` for files, with `specchat datastore build --states` by hidden states",
     ),
     System(
         "RASD", "2503.03434", "model",
@@ -357,12 +368,13 @@ SYSTEMS: tuple[System, ...] = (
         "TriForce", "2404.11912", "model",
         (
             "drafters/test_sparse_context.py::test_with_a_budget_for_the_whole_text_every_guess_is_right",
-            "drafters/test_cache_parts.py::test_every_layer_holds_the_chunks_that_brute_force_finds",
+            "drafters/test_cache_parts.py::test_every_head_of_keys_holds_the_chunks_that_brute_force_finds",
             "decoding/test_laws_of_long_texts.py::test_texts_are_distributed_as_the_targets_though_the_drafter_reads_a_part",
+            "drafters/test_draft_window.py::test_it_drafts_as_a_draft_model_does_that_is_given_these_tokens_alone",
         ),
-        "its small draft model with a cache of the first and last tokens (StreamingLLM) under the sparse target: "
-        "`token_recycling` guesses there, or with `sparse_context.below=draft_model` the pair's draft model, which reads "
-        "the whole text. Chunks of its own for every head, and offloading",
+        "offloading. Under the sparse target `token_recycling` guesses by default; the pair's draft model with a cache of "
+        "the first and last tokens is `sparse_context.below=draft_model(window=512)`, which reads those tokens anew when "
+        "the window moves by a quarter",
     ),
     System(
         "RAPID", "2502.20330", "model",
@@ -380,8 +392,11 @@ SYSTEMS: tuple[System, ...] = (
             "indexes/test_token_translation.py::test_what_is_translated_spells_the_same",
             "drafters/test_cross_vocabulary.py::test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together",
             "drafters/test_cross_vocabulary.py::test_ngrams_that_were_met_raise_what_is_accepted",
+            "training/test_adapted_draft.py::test_with_other_tokens_it_learns_through_the_translation",
+            "training/test_adapted_draft.py::test_what_is_learnt_in_draft_tokens_are_laws_of_shared_tokens_and_the_tokens_of_ngrams",
         ),
-        "its training online, and rules that use probabilities: guesses are points",
+        "training of the draft itself: an adapter of its last states learns (`/learn`). Its head that ends branches is "
+        "SpecDec++'s here (`cross_vocabulary.stop`). Rules that use probabilities: guesses are points",
     ),
     System(
         "Medusa", "2401.10774", "model",
@@ -392,6 +407,14 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "the training of target and heads together (Medusa-2). With `typical` it is lossy, as published; the first guess "
         "of a round, which Medusa always takes, is tested like all others",
+    ),
+    System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",
@@ -545,9 +568,13 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_online_learning.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
             "training/test_online_learning.py::test_the_text_is_the_same_with_learning_on_and_off",
+            "training/test_adapted_draft.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
+            "training/test_adapted_draft.py::test_prompts_go_to_the_adapter_of_their_topic_which_other_topics_leave_alone",
+            "controllers/test_goodput.py::test_the_depths_that_online_speculative_decoding_publishes_are_found",
         ),
-        "draft models do not learn, trained networks do; a network for each kind of query: one serves all topics",
-        also="`/learn`: the trained drafter in use learns from replies",
+        "a draft model's adapter learns, not all of its weights, and topics (`draft_model.topics`) are told apart by the "
+        "tokens of prompts; one trained network serves all topics",
+        also="`/learn`: the trained drafter or the draft model in use learns from replies",
     ),
     System(
         "S2D", "2407.01955", "model",

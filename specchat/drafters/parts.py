@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.drafting_networks import LearningTrainedNetwork, MaskRows, Prunable
+from specchat.core.drafting_networks import LearningDraft, LearningTrainedNetwork, MaskRows, Prunable
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Model, NestedEngine, Weights
@@ -25,6 +25,9 @@ EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources
 
 NetworkFactory = Callable[[Weights, TrainedDrafter, int], LearningTrainedNetwork]
 """(target, trained weights, how many frequent tokens) → the network."""
+
+LearningFactory = Callable[[Model, str, int], LearningDraft | None]
+"""(draft model, divergence, most topics) → what lets it learn; None where it cannot."""
 
 MaskFactory = Callable[[Weights, TrainedDrafter], MaskRows]
 """(target, trained weights) → the masks."""
@@ -56,6 +59,7 @@ class PairResources:
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
         prunable: the target's weights, where narrower networks can be made of them.
+        make_learning: how a draft model learns; None where none does.
         make_network, make_masks: how trained weights become the network or the masks of a drafter; see `Parts.network`
             and `Parts.masks`.
     """
@@ -66,11 +70,12 @@ class PairResources:
     further: Mapping[str, FurtherDraft] = field(default_factory=dict)
     trained: TrainedDrafters = NO_TRAINED
     datastores: Datastores | None = None
-    keep: Callable[[str, Drafter], None] | None = None
+    keep: Callable[[str, Drafter | LearningDraft], None] | None = None
     memory: MemoryLimit | None = None
     prunable: Prunable | None = None
     make_network: NetworkFactory | None = None
     make_masks: MaskFactory | None = None
+    make_learning: LearningFactory | None = None
 
     @property
     def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
@@ -95,7 +100,7 @@ class PairResources:
             return self
         return dataclasses.replace(self, draft_name=name, draft_vocabulary=self.further[name].vocabulary)
 
-    def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
+    def keeping(self, keep: Callable[[str, Drafter | LearningDraft], None] | None) -> PairResources:
         """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
         return dataclasses.replace(self, keep=keep)
 
@@ -221,6 +226,15 @@ class Parts:
         assert self.trained is not None, "the table says that it needs weights"
         assert self.resources.make_network is not None, "a pair with trained drafters makes networks"
         return self.resources.make_network(self.target, self.trained, tokens)
+
+    def learning(self, divergence: str, topics: int) -> LearningDraft | None:
+        """What lets the draft model of this drafter learn from replies, kept under the draft model's name."""
+        make, keep, draft = self.resources.make_learning, self.resources.keep, self.draft_model
+        if make is None or draft is None or (made := make(draft, divergence, topics)) is None:
+            return None
+        if keep is not None:
+            keep(self.resources.draft_name, made)
+        return made
 
     def masks(self) -> MaskRows:
         """The masks of this drafter's trained weights."""

@@ -33,18 +33,19 @@ _CANDIDATES = 64
 class SparseContext(Drafter):
     """An engine of its own writes ahead with the target's weights and some rows of the target's cache.
 
-    Those are the first chunk of the text, the last tokens, and in each layer the chunks whose mean keys answer the
-    queries of the text's last token best. The inner engine has a drafter of its own (`below`), so that it too writes
+    Those are the first chunk of the text, the last tokens, and for each head of keys the chunks whose mean keys answer
+    the queries of the text's last token best. The inner engine has a drafter of its own (`below`), so it too writes
     several tokens in a pass: an engine is a drafter of an engine. Its tokens are drawn from the sparse model's own law,
     which goes with them where the rule wants it. Under `follow` they are drawn with the target's own noise. Beside each
     of them stand the next likeliest as points.
 
     A text no longer than the budget is kept whole; then the guesses are the target's own tokens.
 
-    Reference: Sun et al., TriForce, arXiv:2404.11912. Differs: the heads of a layer hold the same chunks, those
-    that all of them together ask for; a target that does not tell keys and queries (through transformers) has chunks
-    compared by states after one layer; `below` looks up unless it is a draft model; what is written is read by the
-    sparse model until the part is chosen anew.
+    Reference: Sun et al., TriForce, arXiv:2404.11912. Differs: heads that share their keys hold the chunks that they
+    ask for together, and all heads do where the target is shared out; a target that does not tell keys and queries
+    (through transformers) has chunks compared by states after one layer; `below` looks up unless it is a draft model,
+    which reads the first and last tokens alone with `draft_model(window=512)`; what is written is read by the sparse
+    model until the part is chosen anew.
     """
 
     kinds = frozenset(DrawKind)
@@ -161,7 +162,7 @@ def part_of(view: Model, layers: int) -> PartByLayer | PartByStates:
 
 
 class PartByLayer:
-    """Every layer holds the chunks whose mean keys answer its queries best.
+    """Every head of keys holds the chunks whose mean keys answer its queries best.
 
     The queries are those of the text's last token, which the target reads next.
     """
@@ -180,7 +181,7 @@ class PartByLayer:
         found = self._view.chunk_scores(history, _CHUNK_TOKENS)
 
         def between(first: int, end: int) -> Tensor:
-            return found.scores[:, first // _CHUNK_TOKENS : end // _CHUNK_TOKENS]
+            return found.scores[..., first // _CHUNK_TOKENS : end // _CHUNK_TOKENS]
 
         if found.tokens <= budget:
             self._view.copy_rows_from(text, range(found.tokens))

@@ -66,6 +66,25 @@ def test_text_shows_both_replies_both_times_and_the_proof():
     assert "✓ identical: all 30 tokens are the same, one by one" in lines
 
 
+def test_two_models_race_on_engines_of_their_own():
+    ended = race(*DRAFTING, "--against", "scripted", "--output", "json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    result = json.loads(ended.stdout)
+    own, other = result["own"], result["other"]
+    assert (own["pair"], other["pair"], result["seed"]) == ("scripted", "scripted again", 7)
+    assert len(own["tokens"]) == len(other["tokens"]) == 30
+    assert own["acceptance_length"] > 1
+    assert other["acceptance_length"] != own["acceptance_length"], "it guesses as its pair does, not as flags say"
+    ended = race(*DRAFTING, "--against", "scripted")
+    heads = [line for line in ended.stdout.splitlines() if line.startswith("── ")]
+    assert [head.split(" · ")[0] for head in heads] == ["── scripted", "── scripted again"]
+    last = [line for line in ended.stdout.splitlines() if line][-3:]
+    assert all("tok/s" in line and "τ" in line for line in last[:2])
+    assert "×" not in ended.stdout
+    refused = race("--against", "qwem")
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+
+
 def test_a_rule_of_the_law_says_so_and_is_no_failure():
     ended = race(*DRAFTING, "--temperature", "1.5", "--rule", "multi_step", "--output", "json")
     assert ended.returncode == 0

@@ -42,12 +42,16 @@ def test_scores_are_the_products_of_queries_with_the_mean_keys_of_chunks(path, f
     assert found.tokens == len(TEXT) - 1
     weights = attention_weights(network, TEXT)
     whole = found.tokens // CHUNK * CHUNK
-    assert found.scores.shape == (len(weights), whole // CHUNK)
+    heads = network.config.num_key_value_heads if path in ABLE else 1  # ranks score for all heads together
+    assert found.scores.shape == (len(weights), heads, whole // CHUNK)
     room = CLOSE if path != "native" else {"rtol": 0.05, "atol": 0.15}
     for layer, of_layer in enumerate(weights):
-        expected = of_layer[:, -1, :whole].log().view(4, -1, CHUNK).mean(dim=(0, 2))
+        expected = (
+            of_layer[:, -1, :whole].log().view(len(found.scores[layer]), -1, whole // CHUNK, CHUNK).mean(dim=(1, 3))
+        )
         scores = found.scores[layer]
-        torch.testing.assert_close(scores - scores.mean(), expected - expected.mean(), **room)
+        centred = [each - each.mean(dim=1, keepdim=True) for each in (scores, expected)]
+        torch.testing.assert_close(*centred, **room)
 
 
 @pytest.mark.parametrize("path", ABLE)
@@ -84,18 +88,21 @@ def test_layers_that_see_a_window_score_all_chunks_alike():
         assert [bool(layer.any()) for layer in scores] == [False, True, False]
 
 
-def positions_of(layers: int, seed: int = 0) -> torch.Tensor:
-    """(layers, 40) of the first 149 positions, other ones in every layer."""
+def positions_of(layers: int, seed: int = 0, heads: int = 1) -> torch.Tensor:
+    """(layers, 40), or (layers, heads, 40), of the first 149 positions, other ones in every layer and head."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.stack([torch.randperm(149, generator=generator)[:40].sort().values for _ in range(layers)])
+    drawn = [torch.randperm(149, generator=generator)[:40].sort().values for _ in range(layers * heads)]
+    return torch.stack(drawn) if heads == 1 else torch.stack(drawn).view(layers, heads, 40)
 
 
+@pytest.mark.parametrize("heads", [1, 2], ids=["together", "each head"])
 @pytest.mark.parametrize("path", ABLE)
-def test_each_layer_sees_its_own_positions(path):
+def test_each_layer_sees_its_own_positions(path, heads):
     network = shared_network("llama")
+    assert network.config.num_key_value_heads == 2
     model = BUILDERS[path](network, 512)
     model.prefill(TEXT[:-1])
-    view, positions = model.with_new_cache(), positions_of(model.layers)
+    view, positions = model.with_new_cache(), positions_of(model.layers, heads=heads)
     assert isinstance(view, HoldsPartsByLayer)
     view.copy_rows_by_layer(TEXT[:-1], positions)
     assert view.cached(TEXT) == len(TEXT) - 1
@@ -118,9 +125,11 @@ def masked(model, text, positions):
         nonlocal layer
         layer += 1
         rows, heads, _ = queries.shape
-        seen = torch.zeros(rows, keys.shape[1], dtype=torch.bool)
-        seen[:, positions[layer]] = True
-        seen[:, 149:] = torch.ones(rows, rows, dtype=torch.bool).tril()
+        seen = torch.zeros(heads, rows, keys.shape[1], dtype=torch.bool)
+        for head in range(heads):
+            of_layer = positions[layer]
+            seen[head][:, of_layer if of_layer.dim() == 1 else of_layer[head * len(keys) // heads]] = True
+        seen[..., 149:] = torch.ones(rows, rows, dtype=torch.bool).tril()
         keys, values = (each.repeat_interleave(heads // len(each), dim=0) for each in (keys, values))
         mixed = torch.nn.functional.scaled_dot_product_attention(queries.transpose(0, 1), keys, values, seen)
         return mixed.transpose(0, 1).reshape(rows, -1)

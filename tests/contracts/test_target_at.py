@@ -18,12 +18,12 @@ from contracts.models import V, own_decoder, shared_network
 from tiny_models import add_tiny_pair
 
 from specchat.core.noise import Noise
-from specchat.core.request import FIRST, LIKELIEST, Judging, PassRequest
+from specchat.core.request import FIRST, LIKELIEST, ExtraRow, Judging, PassRequest
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Model
 from specchat.core.tree import DrawKind, Guess, TokenTree
 from specchat.decoding.families import ACCEPTANCE_RULES
-from specchat.drafters.parts import NO_RESOURCES
+from specchat.drafters.parts import NO_RESOURCES, PairResources
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Change, Generate, Load, Message
 from specchat.engine.server import target_host
@@ -67,13 +67,18 @@ def linked(model: Model) -> TargetLink:
     return TargetLink("ssh:box", OPENING, lambda: InThread(lambda opening, say: loaded))
 
 
-def spoken(target: Model, draft: Model | None, **settings: Any) -> Any:
-    chat = converse(target, draft, Letters(target.vocab_size), NO_RESOURCES, **settings)
-    return collect(chat.reply([3, 5, 7, 3, 5, 9, 3, 5], 7))
+def spoken(
+    target: Model, draft: Model | None, again: int = 1, resources: PairResources | None = None, **settings: Any
+) -> Any:
+    chat = converse(target, draft, Letters(target.vocab_size), resources, **settings)
+    return collect(chat.reply([3, 5, 7, 3, 5, 9, 3, 5] * again, 7))
 
 
+TRAINED = ("hydra", "eagle", "medusa")
 SPOKEN: list[dict[str, Any]] = [
     *({"drafter": name} for name in ("prompt_lookup", "suffix", "token_recycling", "draft_model", "merge")),
+    *({"drafter": name} for name in TRAINED),
+    {"drafter": "hydra", "again": 200},
     *({"drafter": "draft_model", "rule": rule} for rule in ACCEPTANCE_RULES if rule != "nest"),
     *({"drafter": "draft_model", "rule": rule, "top_k": 5} for rule in ("recursive", "traversal")),
     {"drafter": "draft_model", "rule": "typical", "method_options": {"typical.epsilon": 0.05}},
@@ -95,7 +100,10 @@ def test_replies_are_those_of_a_target_here_for_one_message_a_round():
         if here.tokens != there.tokens:
             parted.append((changes, here.tokens, there.tokens))
         rounds = len(there.rounds)
-        if link.asked != rounds + 2 and changes.get("rule") != "fair":  # a cache, and the prompt
+        most = rounds + 2  # a cache, and the prompt
+        if changes.get("drafter") in TRAINED:  # rows of the head, embeddings for it and the text, a text in parts
+            most += 4
+        if changes.get("rule") != "fair" and not rounds + 2 <= link.asked <= most:
             asked.append((changes, link.asked, rounds))
         assert all(round.timings.there_s > 0 for round in there.rounds)
         assert there.ledger.there_s == pytest.approx(sum(round.timings.there_s for round in there.rounds))
@@ -114,7 +122,8 @@ def test_a_round_takes_some_hundred_bytes_whatever_the_vocabulary():
         ({"drafter": "token_recycling", "temperature": 0.0}, 6_000),
     ):
         link = linked(scripted_target(size))
-        rounds = len(spoken(RemoteModel(link), scripted_draft(size), nodes=8, depth=4, max_tokens=8, **settings).rounds)
+        models = RemoteModel(link), scripted_draft(size)
+        rounds = len(spoken(*models, 1, NO_RESOURCES, nodes=8, depth=4, max_tokens=8, **settings).rounds)
         assert (link.sent_bytes + link.received_bytes) / rounds < most
 
 
@@ -171,8 +180,16 @@ def test_pieces_of_a_model_are_those_of_the_model_there():
     twin.prefill(PREFIX)
     torch.testing.assert_close(twin.read(tree).logits, expected.logits, **CLOSE)
     assert model.cached([*PREFIX[:-2], 1]) == len(PREFIX) - 1
-    with pytest.raises(CombinationError, match="shows no states"):
-        model.read(tree, request=PassRequest(taps=frozenset({1})))
+    for each in (local, model):
+        each.prefill(PREFIX)
+    shown, known = (each.read(tree, request=PassRequest(taps=frozenset({0, 2}))).taps for each in (model, local))
+    for layer in (0, 2):
+        torch.testing.assert_close(shown[layer], known[layer], **CLOSE)
+    torch.testing.assert_close(model.embed([4, 9, 4]), local.embed([4, 9, 4]))
+    torch.testing.assert_close(model.head_rows([4, 9]), local.head_rows([4, 9]))
+    row = ExtraRow(0, torch.zeros(model.hidden_size))
+    with pytest.raises(CombinationError, match="takes no extra rows"):
+        model.read(tree, request=PassRequest(extra_rows=(row,)))
 
 
 class _Enough(Exception):
@@ -199,15 +216,15 @@ def test_reading_a_prompt_stops_when_it_is_told_to_and_goes_on_from_there():
     assert told[-1] == (1500 - held, 1500 - held)
 
 
-READ = m.Read(1, None, [3, 4, 5], [-1, 0, 0], None, False, False, None)
+READ = m.Read(1, None, [3, 4, 5], [-1, 0, 0], None, False, False, [], None)
 JUDGE = m.Judge("follow", {}, 4, 2, 0, 7, {"temperature": 0.5}, [], [], [])
 BAD_REQUESTS: list[tuple[m.Request, str]] = [
     (m.Rows(9), "cache 9"),
     (m.Rows(1), "logits of no pass"),
-    (m.Prefill(1, None, 9, [1]), "a text that is not held"),
-    (m.Prefill(1, None, 0, [V]), "a token that the vocabulary"),
-    (m.Prefill(1, None, 0, [1] * 500), "longer than the context"),
-    (m.Prefill(1, [1], 0, [1]), "a path of no tree"),
+    (m.Prefill(1, None, 9, [1], []), "a text that is not held"),
+    (m.Prefill(1, None, 0, [V], []), "a token that the vocabulary"),
+    (m.Prefill(1, None, 0, [1] * 500, []), "longer than the context"),
+    (m.Prefill(1, [1], 0, [1], []), "a path of no tree"),
     (m.Fill(1, 500), "longer than the context"),
     *(
         (msgspec.structs.replace(READ, **changes), said)
@@ -255,7 +272,7 @@ def test_messages_that_contradict_themselves_are_refused_on_both_sides():
             m.answer_of(data)
     tree = TokenTree.of_points(3, V, [0, 0], [4, 5], map(Guess, (4, 5)))
     good = m.Verdict([1], 6, [], [-1.0, -2.0], -1.0)
-    passed = m.Passed(0.1, [1, 2, 3], None, None, good, None)
+    passed = m.Passed(0.1, [1, 2, 3], None, None, good, None, [], None)
     for changes in (
         {"first": [1, 2]},
         {"first": [1, 2, V]},
@@ -295,7 +312,7 @@ def test_laws_and_draws_of_a_tree_arrive_as_they_were():
     tree.freeze()
     judge = m.judge_message(tree, Judging("recursive", {}, 3, 2, 0, Sampling(0.5), Noise(1), looks_at_draws=True))
     assert len(judge.laws) == 2
-    read = m.Read(1, None, tree.tokens, tree.parents, None, False, False, judge)
+    read = m.Read(1, None, tree.tokens, tree.parents, None, False, False, [], judge)
     told = m.tree_of(m.call_of(m.encoded(m.Call([], read))).request, V)
     assert (told.tokens, told.parents) == (tree.tokens, tree.parents)
     for node in range(len(tree)):

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from contracts.random_networks import random_network
 from contracts.tiny_datastore import tiny_datastores
+from contracts.trained_folders import trained_folder
 
-from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
+from specchat.config.trained_drafters import JUDGE, WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
 from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model, Weights
@@ -29,7 +30,9 @@ from specchat.models.draft_heads.loading import save_weights
 from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, mask_rows
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
+from specchat.models.draft_heads.selector import SelectorSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
@@ -43,6 +46,8 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
             return HydraSizes(hidden, taps, inner=24)
         case "medusa":
             return MedusaSizes(hidden, taps, heads=3)
+        case "selector":
+            return SelectorSizes(hidden, taps, inner=24, heads=3, rank=8)
         case "amphista":
             return AmphistaSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, positions=3)
         case "falcon":
@@ -70,7 +75,16 @@ def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedD
 
 def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
-    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in methods("head", "masks")))
+    trained = [tiny_trained(method, target, share) for method in methods("head", "masks")]
+    return TrainedDrafters("tiny", (*trained, tiny_judge(target.hidden_size, target.layers)))
+
+
+@cache
+def tiny_judge(hidden: int, layers: int) -> TrainedDrafter:
+    """A judge of the last layer's states with random weights."""
+    weight = torch.randn(hidden, generator=torch.Generator().manual_seed(5)) / hidden**0.5
+    folder = Path(_FOLDERS.name) / f"{JUDGE}-{hidden}-{layers}"
+    return trained_folder(folder, {"weight": weight, "bias": torch.zeros(1)}, JUDGE, layer=layers - 1)
 
 
 class PrunedOfNothing:
@@ -110,7 +124,9 @@ def tiny_resources(target: Weights) -> PairResources:
 
 def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
     """Resources of a pair whose trained weights become networks and masks."""
-    return PairResources(*tokens, make_network=LearningNetwork, make_masks=mask_rows, **about)
+    return PairResources(
+        *tokens, make_network=LearningNetwork, make_masks=mask_rows, make_learning=adapted_draft, **about
+    )
 
 
 @cache

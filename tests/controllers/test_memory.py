@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
+
 import pytest
 from contracts.kit import Letters, V, context_for, converse, make_policy, make_rule, random_tree, scripted_target, speak
 from contracts.models import BUILDERS, perturbed
@@ -12,9 +15,10 @@ from wide_networks import WIDE_V, wide_network
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers.memory import Memory
 from specchat.core.budget import Budget
-from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
+from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory, TextClaim, TextClaims, shares
 from specchat.decoding.reply_events import RoundWritten
 from specchat.decoding.speculate import Speculator
+from specchat.decoding.together import JoinedReply, Together
 from specchat.drafters.parts import PairResources
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
@@ -108,6 +112,89 @@ def test_a_limit_is_never_exceeded_and_trees_shrink_with_it(settings, pair):
     assert most == sorted(most)
     assert 0 < most[1] < most[3] < most[4] == 30
     assert len(set(planned[2])) <= 2, "from round to round the number of nodes does not swing"
+
+
+def written_together(pair, limit, texts=6):
+    """Replies that share passes under a limit: the peak, the nodes of every joint pass, and its predicted peak."""
+    target, draft = pair()
+    counted = TensorBytes()
+    resources = PairResources(memory=MemoryLimit(limit, 0, lambda: counted.peak))
+    shape = {"drafter": "draft_model", "policy": "expansion", "width": 3, "depth": 4, "nodes": 12, "max_tokens": 6}
+    models = [(target, draft), *((target.with_new_cache(), draft.with_new_cache()) for _ in range(texts - 1))]
+    chats = [
+        converse(*own, Letters(WIDE_V), resources, controller="fixed+memory", **{**shape, "temperature": 0.8})
+        for own in models
+    ]
+    passes, together, shown = [], Together(), {}
+
+    def take(number, event):
+        shown[number] = event  # as the app holds the round that it shows
+        if isinstance(event, RoundWritten) and (joint := event.round.timings.joint) is not None:
+            passes.append((joint.rows - joint.texts, joint.texts))
+
+    with counted:
+        for number, chat in enumerate(chats):
+            together.add(JoinedReply(chat.steps([3, 5, 7 + number, 3, 5], 7), partial(take, number), pytest.fail))
+        while len(together):
+            together.turn()
+    most, at_once = max(passes)
+    pair_memory = PairMemory(target, (draft,))
+    predicted = pair_memory.round_bytes(most, 13, texts=at_once, widest=12) + pair_memory.kept_bytes(most, at_once)
+    return counted.peak, [nodes for nodes, _ in passes], predicted
+
+
+def test_texts_that_share_passes_share_a_limit_which_is_never_exceeded(pair):
+    target, draft = pair()
+    memory = PairMemory(target, (draft,))
+    alone = memory.round_bytes(0, 20) + memory.kept_bytes(0)
+    most = []
+    for more in (6_000_000, 7_000_000, 8_000_000, 1 << 40):
+        peak, nodes, predicted = written_together(pair, alone + more)
+        assert peak <= alone + more
+        if more < 1 << 40:
+            assert peak >= 0.92 * (alone + more), "and what there is is used"
+        else:
+            assert peak == pytest.approx(predicted, rel=0.05)
+        most.append(sum(nodes) / len(nodes))
+    assert most == sorted(most), "the less memory, the fewer rows"
+    assert 0 < most[0] < most[1] < most[2] < most[3]
+
+
+def test_what_is_worth_least_is_dropped_first():
+    """The shares are the best of all ways to divide so many nodes, by what their guesses are worth together."""
+    claims = [TextClaim(10, 4, worth=worth) for worth in (0.8, 0.3, 0.6)]
+    for nodes in range(13):
+        found = shares(claims, nodes)
+        assert sum(found) == nodes
+
+        def worth(counts):
+            return sum(claim.worth**place for claim, n in zip(claims, counts, strict=True) for place in range(1, n + 1))
+
+        ways = (counts for counts in itertools.product(range(5), repeat=3) if sum(counts) == nodes)
+        assert worth(found) == pytest.approx(max(map(worth, ways)))
+
+
+def test_a_claim_goes_with_the_context_of_its_reply():
+    claims, context = TextClaims(), context_for()
+    claims.of(context, 4).nodes = 3
+    assert [claim.nodes for claim in claims.all] == [3]
+    assert claims.of(context, 4).nodes == 3
+    del context
+    assert claims.all == []
+
+
+@pytest.mark.parametrize("tokens", [300, 1000, 1900])
+def test_a_limited_cache_grows_in_steps_and_never_takes_more_than_one_that_doubles(tokens, network):
+    doubling, stepping = (BUILDERS["decoder"](network, 2048) for _ in range(2))
+    stepping.limit_context_(2048)
+    counted = TensorBytes()
+    with counted:
+        for end in range(100, tokens + 1, 100):
+            stepping.prefill([3 + i % 50 for i in range(end)])
+    assert stepping.cache_bytes(1) <= doubling.cache_bytes(tokens)
+    assert stepping.cache.capacity == {300: 512, 1000: 1024, 1900: 2560}[tokens]
+    assert stepping.cache_bytes(2049) <= doubling.cache_bytes(2049)
+    assert counted.peak <= doubling.cache_bytes(2049) + stepping.pass_bytes(256, tokens)
 
 
 def test_what_was_not_foreseen_counts_from_then_on():

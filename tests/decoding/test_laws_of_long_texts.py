@@ -26,9 +26,10 @@ MEMORY = 64
 PLAUSIBLE = 1e-4
 ABSURD = 1e-7
 PARTS = {
-    "sparse_context": {"sparse_context.budget": 32},
+    "sparse_context": {"sparse_context.budget": 40, "sparse_context.below": "draft_model(window=32)"},
     "retrieved_context": {"retrieved_context.budget": 32, "retrieved_context.chunk": 8},
 }
+"""`sparse_context` is the three levels of TriForce: below it the draft model reads the first and last tokens alone."""
 
 
 @cache

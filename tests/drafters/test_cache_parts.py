@@ -17,7 +17,7 @@ CHUNK, BUDGET = 8, 96
 
 
 def chosen_by(model, monkeypatch):
-    """(layers, n) positions that a twin of the model holds for drafting after the text."""
+    """(layers, key heads, n) positions that a twin of the model holds for drafting after the text."""
     view, found = model.with_new_cache(), []
     assert isinstance(view, HoldsPartsByLayer)
     monkeypatch.setattr(view, "copy_rows_by_layer", lambda text, positions: found.append(positions))
@@ -26,19 +26,19 @@ def chosen_by(model, monkeypatch):
 
 
 def brute_force(queries, keys):
-    """The positions of one layer, written down the long way.
+    """The positions of one head of keys, written down the long way.
 
     Args:
-        queries: (heads, head_dim) of the last token.
-        keys: (kv, tokens, head_dim) of those before it.
+        queries: (heads that share the keys, head_dim) of the last token.
+        keys: (tokens, head_dim) of those before it.
     """
-    tokens, group = keys.shape[1], len(queries) // len(keys)
+    tokens = len(keys)
     recent = (tokens - BUDGET // 4) // CHUNK * CHUNK
 
     def score(start):
         found = 0.0
-        for head, query in enumerate(queries):
-            mean = sum(keys[head // group, start + i] for i in range(CHUNK)) / CHUNK
+        for query in queries:
+            mean = sum(keys[start + i] for i in range(CHUNK)) / CHUNK
             found += float((mean * query).sum())
         return found
 
@@ -48,7 +48,7 @@ def brute_force(queries, keys):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_every_layer_holds_the_chunks_that_brute_force_finds(family, monkeypatch):
+def test_every_head_of_keys_holds_the_chunks_that_brute_force_finds(family, monkeypatch):
     model, looked = BUILDERS["decoder"](shared_network(family), 512), []
     fused = eager.fused
     model.prefill(TEXT[:-1])
@@ -59,8 +59,12 @@ def test_every_layer_holds_the_chunks_that_brute_force_finds(family, monkeypatch
 
     monkeypatch.setattr(eager, "fused", noting)
     chosen = chosen_by(model, monkeypatch)
-    assert chosen.tolist() == [brute_force(*each) for each in looked]
-    assert len({tuple(positions) for positions in chosen.tolist()}) == model.layers, "layers differ"
+    heads = [
+        [brute_force(*each) for each in zip(queries.chunk(len(keys)), keys, strict=True)] for queries, keys in looked
+    ]
+    assert chosen.tolist() == heads
+    distinct = {tuple(positions) for layer in heads for positions in layer}
+    assert len(distinct) == model.layers * len(looked[0][1]), "layers and heads differ"
 
 
 @pytest.mark.parametrize("path", [name for name in BUILDERS if name not in ("reference", "decoder")])
@@ -71,7 +75,8 @@ def test_every_path_chooses_what_torch_chooses(path, monkeypatch):
         model = BUILDERS[each](shared_network("llama"), 512)
         model.prefill(TEXT[:-1])
         chosen.append(chosen_by(model, monkeypatch).tolist())
-    for own, torchs in zip(*chosen, strict=True):
+    pairs = [pair for layers in zip(*chosen, strict=True) for pair in zip(*layers, strict=True)]
+    for own, torchs in pairs:
         assert len(set(own) - set(torchs)) <= (CHUNK if path == "native" else 0)
 
 
@@ -120,7 +125,7 @@ def shuffled(choose):
     def choosing(tokens, budget, recent, size, likeness):
         def other(first, end):
             scores = likeness(first, end)
-            return scores[:, torch.randperm(scores.shape[1], generator=torch.Generator().manual_seed(1))]
+            return scores[..., torch.randperm(scores.shape[-1], generator=torch.Generator().manual_seed(1))]
 
         return choose(tokens, budget, recent, size, other)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from driving import PAIRS, Driver, driving, wait_for
 from fake import hello, ready
 from races import Clock, begun, ended, fast_rounds
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load
-from specchat.tui.screens.model_race import ModelRaceScreen
+from specchat.errors import UsageError
+from specchat.tui.screens.model_race import ModelRaceScreen, split_pair
 
 CROWDED = [
     *PAIRS,
@@ -93,6 +95,19 @@ async def test_two_models_race_on_two_engines_and_the_chat_stays_as_it_was():
         await d.say("second")
         assert own.last(Generate).messages[-1].content == "second"
         assert own.last(Generate).apart is None
+
+
+async def test_a_model_is_named_by_its_pair_or_by_itself():
+    async with driving() as d:
+        for words, found in (
+            ("qwen Why?", ("qwen", "Why?")),
+            ("Qwen3-0.6B Why?", ("qwen", "Why?")),
+            ("smollm2-1.7b-instruct", ("smol-1.7b", "")),
+            ("Why is it so?", ("", "Why is it so?")),
+        ):
+            assert split_pair(d.app.context, words) == found
+        with pytest.raises(UsageError, match=r"no pair is called 'Qwen3-0\.6'; did you mean 'qwen3-0\.6b'"):
+            split_pair(d.app.context, "Qwen3-0.6")
 
 
 async def test_leaving_while_the_other_model_is_read_ends_its_engine():

@@ -31,6 +31,7 @@ from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.models.hub import checksum
 from specchat.models.machine import processor_name
+from specchat.models.remote import TargetElsewhere
 
 _MOST = 200
 
@@ -138,7 +139,9 @@ class IdleTime:
         self.prompts = prompts
         self.measuring = IdleMeasuring(store, pair)
         target = pair.target.name  # not the pair: its draft models may go
-        self.kept = KeptDrafters(lambda: checksum.weights_sha256(load_catalog().model(target)), say)
+        model = pair.target.model
+        elsewhere = model.weights_sha256 if isinstance(model, TargetElsewhere) else None
+        self.kept = KeptDrafters(elsewhere or (lambda: checksum.weights_sha256(load_catalog().model(target))), say)
         file = cache_dir() / "controllers.json"
         self.accounts = KeptAccounts(file, pair, lambda: checksum.known_sha256(load_catalog().model(target)))
 

@@ -28,6 +28,7 @@ from specchat.errors import CombinationError, EngineError, NotEnoughMemory, Spec
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
+from specchat.models.remote import TargetElsewhere
 from specchat.settings import OPTIONS, Settings
 
 
@@ -158,11 +159,16 @@ class OpenPair:
                 chat.change(settings)
 
     def _another(self) -> Conversation:
-        """A conversation with parts of its own over the same weights; what its drafters learn is not kept."""
+        """A conversation with parts of its own over the same weights. Its controllers learn with the first one's.
+
+        What its drafters learn is not kept.
+        """
         draft, resources = self._own_models()
         profile, target = self.idle.measuring.profile, self.loaded.target.model.with_new_cache()
         costs = None if profile is None else profile.costs
-        return Conversation(target, draft, self.loaded.vocabulary, self.conversation.settings, costs, resources)
+        together = ControllerCache(beside=self.conversation.controllers)
+        settings = self.conversation.settings
+        return Conversation(target, draft, self.loaded.vocabulary, settings, costs, resources, controllers=together)
 
     def _own_models(self) -> tuple[Model | None, PairResources]:
         """The draft models with new caches, and the other resources of the pair."""
@@ -317,8 +323,10 @@ class CurrentPair:
 
     def _loader(self, cancelled: Callable[[], bool]) -> Loader:
         ranks = self._open.loaded.target.ranks if self._open is not None else None
+        target = self._open.loaded.target.model if self._open is not None else None
+        elsewhere = target if isinstance(target, TargetElsewhere) else None
         times = LoadTimes(state_dir() / "load_times.json")
-        return Loader(load_catalog(), self._emit, cancelled, times, ranks=ranks)
+        return Loader(load_catalog(), self._emit, cancelled, times, ranks=ranks, elsewhere=elsewhere)
 
     def _take(self, loaded: LoadedPair, settings: Settings) -> OpenPair:
         """Use these models from now on; where the settings do not fit them, nothing has changed."""

@@ -13,7 +13,7 @@ import torch
 
 from specchat.config import Catalog, ModelSpec, PairSpec
 from specchat.config.datastore_files import Datastores
-from specchat.config.trained_drafters import DRAFT_MODEL, NO_TRAINED, TrainedDrafters
+from specchat.config.trained_drafters import DRAFT_MODEL, TrainedDrafters
 from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts, trained_in_use
 from specchat.decoding.families import methods_with_weights
@@ -46,12 +46,17 @@ from specchat.models.model_loading import (
     load_scripted,
     streaming_line,
 )
+from specchat.models.remote import TargetElsewhere
 from specchat.models.remote.loading import load_remote
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
     from specchat.models.ranks.leading import Ranks
+
+
+NOWHERE = "0" * 64
+"""The checksum of a target that cannot be asked for it: no trained drafter fits."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class Loader:
     Args:
         streams: whether layers of a target may stay on the disk that `memory` has no room for.
         ranks: those of the pair before, which serve the next one too where the devices are the same.
+        elsewhere: the target in use, where that is on another machine.
     """
 
     catalog: Catalog
@@ -69,6 +75,7 @@ class Loader:
     times: LoadTimes | None = None
     streams: bool = True
     ranks: Ranks | None = None
+    elsewhere: TargetElsewhere | None = None
 
     def load(self, settings: Settings, others: Sequence[Settings] = ()) -> LoadedPair:
         """The pair the settings name, on their device, in their number format, with the draft models they use.
@@ -76,6 +83,25 @@ class Loader:
         Args:
             others: settings that the pair is used with as well; the draft models that they use are loaded too.
         """
+        if not settings.target_at:
+            return self._load_pair(settings, others)
+        began = time.perf_counter()
+        name = self.catalog.pair(settings.pair).target
+        progress = ReadingProgress(self.emit, None, "")
+        progress.say(f"{name} at {settings.target_at}")
+        target = load_remote(name, settings, progress.say, self.cancelled)
+        assert isinstance(target.model, TargetElsewhere), "it was loaded there"
+        try:
+            loaded = replace(self, elsewhere=target.model)._load_pair(settings, others, target)
+            return replace(loaded, load_s=time.perf_counter() - began)
+        except BaseException:
+            target.model.close()
+            raise
+
+    def _load_pair(
+        self, settings: Settings, others: Sequence[Settings] = (), target: Loaded | None = None
+    ) -> LoadedPair:
+        """The same; `target` is one on another machine, which is loaded already."""
         began = time.perf_counter()
         torch.set_num_threads(threads_for(settings.threads))
         pair = self.catalog.pair(settings.pair)
@@ -111,7 +137,8 @@ class Loader:
             torch.set_num_threads(threads)
             ranks = self._ranks([str(one) for one in devices], settings.device.partition("@")[2], threads, progress.say)
         try:
-            target = replace(self, ranks=ranks)._load(specs[0], device, settings, progress.say, besides=besides)
+            if target is None:
+                target = replace(self, ranks=ranks)._load(specs[0], device, settings, progress.say, besides=besides)
         except BaseException:
             if ranks is not None and ranks is not self.ranks:
                 ranks.close()
@@ -209,12 +236,12 @@ class Loader:
         return self.drafters_here(settings) if missing else trained
 
     def drafters_here(self, settings: Settings) -> TrainedDrafters:
-        """The trained drafters on this machine that fit the pair's target; none where that is elsewhere."""
-        if settings.target_at:
-            return NO_TRAINED
+        """The trained drafters on this machine that fit the pair's target;"""
         target = self.catalog.model(self.catalog.pair(settings.pair).target)
 
         def target_sha256() -> str:
+            if settings.target_at:
+                return NOWHERE if self.elsewhere is None else self.elsewhere.weights_sha256()
             return checksum.weights_sha256(target, self._report, self.cancelled)
 
         return drafters_fitting(self.catalog, target, methods_with_weights(), cache(target_sha256))
@@ -233,9 +260,6 @@ class Loader:
         ranks = None if guesses else self.ranks
         if self.cancelled():
             raise Cancelled(f"stopped before {spec.name} was read")
-        if settings.target_at and not guesses:
-            say(f"{spec.name} at {settings.target_at}")
-            return load_remote(spec.name, settings, say, self.cancelled)
         if spec.scripted:
             return load_scripted(spec, "draft" if guesses else "target")
         say(spec.name)

@@ -19,11 +19,13 @@ from specchat.core.reading import Reading
 from specchat.core.request import HeadNeeds, PassRequest
 from specchat.core.sampling import best_tokens
 from specchat.core.seams import Model
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import TokenTree
 from specchat.engine.protocol.events import Event, Loading
 from specchat.engine.protocol.stage_text import loading_text
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import PlanRefused, SpecchatError
+from specchat.models.hub.checksum import weights_sha256
 from specchat.models.model_loading import Loaded
 from specchat.models.ranks.plan import MOST_BYTES, demand
 from specchat.models.remote import messages as m
@@ -86,6 +88,8 @@ class TargetHost:
         """Nothing loaded."""
         self._requests, self._answers, self._load = requests, answers, load
         self._loaded: Loaded | None = None
+        self._name = ""
+        self._embedded: set[int] = set()  # tokens whose embeddings were sent
         self._held: dict[int, _Held] = {}
         self._stop = False
 
@@ -140,7 +144,16 @@ class TargetHost:
                 reading = self._cache(request.cache).reading
                 demand(reading is not None, "logits of no pass")
                 assert reading is not None, "refused above"
-                return m.Logits(m.packed(reading.on_host.logits))
+                return m.Tensors(m.packed(reading.on_host.logits))
+            case m.Weights():
+                model = self._model
+                demand(all(token < model.vocab_size for token in request.tokens), "a token that there is not")
+                if request.head:
+                    return m.Tensors(m.packed(model.head_rows(request.tokens)))
+                return m.Tensors(self._embedded_rows(request.tokens))
+            case m.Checksum():
+                spec = load_catalog().model(self._name)
+                return m.Sum(weights_sha256(spec))
             case m.Stop():  # it came when the prompt was read
                 return None
 
@@ -148,6 +161,8 @@ class TargetHost:
         if opening.protocol != m.PROTOCOL:
             return m.Failed("another version of specchat asks")
         self._held.clear()
+        self._embedded.clear()
+        self._name = opening.model
         self._loaded = loaded = self._load(opening, lambda text: self._answer(m.Said(text[:4000])))
         model = loaded.model
         return m.Opened(
@@ -174,8 +189,11 @@ class TargetHost:
                 demand(isinstance(call.request, m.Stop), "a request before the last one was answered")
                 raise _Stopped
 
+        layers = frozenset(request.taps)
+        tap = HiddenStateSink(layers, lambda states: self._answer(_states_message(states))) if layers else None
+        demand(all(layer < held.model.layers for layer in request.taps), "a layer that there is not")
         try:
-            held.model.prefill(text, on_chunk)
+            held.model.prefill(text, on_chunk, tap)
         except _Stopped:
             text = text[: held.model.cached(text)]
         except BaseException:
@@ -216,8 +234,9 @@ class TargetHost:
             method = ACCEPTANCE_RULES[judge.rule]
             rule = method.load()(method.make_options(judge.options))
             needs = needs | rule.needs(context.sampling)
+        demand(all(layer < model.layers for layer in request.taps), "a layer that there is not")
         held.tree, held.reading = tree, None
-        reading = model.read(tree, new, PassRequest(needs=needs))
+        reading = model.read(tree, new, PassRequest(frozenset(request.taps), needs=needs))
         held.reading = reading
         nodes = reading.nodes
         verdict = None
@@ -234,7 +253,22 @@ class TargetHost:
         if request.likeliest:
             tokens, highest = map(m.packed, self._likeliest(reading))
         logits = m.packed(reading.on_host.logits) if request.logits else None
-        return m.Passed(time.perf_counter() - began, first, tokens, highest, verdict, logits)
+        visited = slice(None) if verdict is None else [0, *verdict.path]
+        states = [m.packed(reading.taps[layer][visited]) for layer in sorted(request.taps)]
+        text = None if reading.text_states is None else _states_message(reading.text_states)
+        return m.Passed(
+            *(time.perf_counter() - began, first, tokens, highest, verdict, logits, states, text),
+            self._not_embedded([tree.tokens[node] for node in verdict.path] + [verdict.bonus] if verdict else []),
+        )
+
+    def _embedded_rows(self, tokens: Sequence[int]) -> m.Packed:
+        self._embedded.update(tokens)
+        return m.packed(self._model.embed(tokens))
+
+    def _not_embedded(self, tokens: Sequence[int]) -> m.Embedded | None:
+        """The embeddings of emitted tokens that the drafter there does not have, where it draws on embeddings."""
+        missing = sorted(set(tokens) - self._embedded) if self._embedded else []
+        return m.Embedded(missing, self._embedded_rows(missing)) if missing else None
 
     def _grown(self, held: _Held, request: m.Read) -> TokenTree:
         """The tree of the last pass with the nodes that it has got since, or a new one."""
@@ -264,6 +298,10 @@ class TargetHost:
     def _cache(self, number: int) -> _Held:
         demand(number in self._held, f"cache {number}, which is not here")
         return self._held[number]
+
+
+def _states_message(states: TextStates) -> m.States:
+    return m.States(states.first, [m.packed(states.layers[layer]) for layer in sorted(states.layers)])
 
 
 def _files_in(folder: Path) -> dict[str, bytes]:

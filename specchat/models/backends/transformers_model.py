@@ -280,6 +280,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = tokens
+        self.cache.in_steps = self.device.type == "cpu"
 
     def _pass(self, plan: PassPlan, wanted: Callable[[], list[int]], extra_rows: Sequence[ExtraRow] = ()) -> Tensor:
         """One forward pass; (rows wanted, d) normed states. Which rows are wanted is asked when the pass is done."""

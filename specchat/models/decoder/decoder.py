@@ -158,17 +158,22 @@ class Decoder(CachedModel["Decoder"]):
         """Hold copies of the source's rows of a text, in each layer those at its own positions.
 
         Args:
-            positions: (layers, n) int64, ascending; all of tokens that the source holds. The same for all layers that
-                see a window: what those see depends on positions.
+            positions: (layers, n) or, for each key head, (layers, heads, n) int64, ascending; all of tokens that the
+                source holds. The same for all layers that see a window: what those see depends on positions.
         """
         source, windowed = self._copied_from(), self._windowed
         assert source.rows.whole, "a row of the source is that of its position"
         held = source.cached(tokens)
-        near = positions[sorted(windowed)] if windowed else positions[:1]
+        positions = positions[:, None] if positions.dim() == 2 else positions
+        near = positions[sorted(windowed)].flatten(0, 1) if windowed else positions[0, :1]
         assert bool((near == near[0]).all()), "layers that see a window hold the same positions"
         assert not positions.numel() or int(positions.max()) < held, "what is copied was read"
         for layer in self.cache.place_of:
-            self.cache.copy_rows_(source.cache, positions[layer].tolist(), layers=(layer,))
+            heads = positions[layer].tolist()
+            if len(heads) == 1 or layer in windowed:
+                self.cache.copy_rows_(source.cache, heads[0], layers=(layer,))
+            else:
+                self.cache.copy_rows_by_head_(source.cache, heads, layer)
         self.rows.copy_rows_from(tokens[:held], near[0].tolist(), each_its_own=True)
 
     @property
@@ -189,6 +194,7 @@ class Decoder(CachedModel["Decoder"]):
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
+        self.cache.in_steps = self.device.type == "cpu"  # recorded passes would be recorded anew after every step
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> Tensor:
         running = self._pass(plan, watch)

@@ -161,11 +161,11 @@ class EagerNetwork:
         def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
             means = keys[:, :whole].float().view(len(keys), -1, chunk_tokens, shape.head_dim).mean(dim=2)
             asked = queries.float().view(shape.kv_heads, -1, shape.head_dim)
-            found.append((asked @ means.transpose(1, 2)).mean(dim=(0, 1)) * shape.head_dim**-0.5)
+            found.append((asked @ means.transpose(1, 2)).mean(dim=1) * shape.head_dim**-0.5)
             return fused(queries, keys, values, mask)
 
         self._run(running, attend)
-        scores = torch.zeros(shape.layers, whole // chunk_tokens)
+        scores = torch.zeros(shape.layers, shape.kv_heads, whole // chunk_tokens)
         if found:
             scores[sorted(running.parts.attention)] = torch.stack(found).cpu()
         return scores

@@ -43,6 +43,8 @@ def zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 _FIRST_CAPACITY = 1024
 
+_STEP_ROWS = 256
+"""Rows of the smallest step."""
 
 KeysValues = tuple[Tensor, Tensor]
 """Keys and values, (…, heads, capacity, head_dim) each."""
@@ -61,11 +63,15 @@ class RowCopies(Protocol):
 class KVCache:
     """Preallocated rows for all layers of one text. Grows by doubling, never inside a round of usual size.
 
+    Where memory is limited it grows in small steps, but from half of the longest text on at once to that: while it
+    grows, its old rows are there as well, and at no length do these take more than they would with doubling.
+
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
 
     Attributes:
         capacity: rows that there is memory for.
         key_interleave: keys of so many rows lie side by side.
+        in_steps: whether it grows in small steps.
         keeps_states: whether it holds more of a text than a row for each token; see `RecurrentCache`.
         of_passes: what the network that reads and writes it keeps for the passes over it; goes with it.
     """
@@ -96,6 +102,7 @@ class KVCache:
         self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
         self._values: Tensor | None = None
         self.capacity = 0
+        self.in_steps: bool = beside is not None and beside.in_steps
         self.of_passes: object = None
         self._start = 0
         self._of_network: WeakSet[KVCache] = WeakSet() if beside is None else beside._of_network
@@ -176,6 +183,18 @@ class KVCache:
             place, theirs = self.place_of[layer], source.place_of[layer]
             copy((keys[place], values[place]), (source._keys[theirs], source._values[theirs]), rows, known)
 
+    def copy_rows_by_head_(self, source: KVCache, rows: Sequence[Sequence[int]], layer: int) -> None:
+        """Copy rows of a layer of another cache to the front, for each head its own, all as many. In place."""
+        assert source._keys is not None, "rows were written"
+        assert source._values is not None, "rows were written"
+        keys, values = self.room_for(len(rows[0]), source._values[0].transpose(0, 1))
+        copy = _copy_rows_ if self._row_copies is None else self._row_copies.copy_rows
+        place, theirs = self.place_of[layer], source.place_of[layer]
+        for head, own in enumerate(rows):
+            one = slice(head, head + 1)
+            to, of = (keys[place][one], values[place][one]), (source._keys[theirs][one], source._values[theirs][one])
+            copy(to, of, own, 0)
+
     def block_bytes(self, rows: int, like: Tensor) -> int:
         """Bytes of so many rows' keys and values, where `like` is (heads, head_dim)."""
         return 2 * len(self.place_of) * rows * like.shape[-2] * like.shape[-1] * like.element_size()
@@ -245,7 +264,11 @@ class KVCache:
         """How much room there is once so many rows are wanted and there is too little."""
         # Trees may reach past the context's end by some rows, hence the slack.
         most = (self.max_rows if longest is None else longest) + 512
-        wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
+        if self.in_steps:
+            wanted = max(rows, capacity + max(_STEP_ROWS, capacity // 8))
+            wanted = wanted if 2 * wanted <= most else max(rows, most)
+        else:
+            wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
         return wanted + -wanted % self.key_interleave
 
     def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:

@@ -192,10 +192,11 @@ class Network(Protocol):
         """A head of these tokens' rows alone."""
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
-        """(layers, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer its queries.
+        """(layers, key heads, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer
+        its queries.
 
-        That is the product of a query with the mean of a chunk's keys, over the root of the head size; the mean of all
-        heads. Zeros for layers without attention.
+        That is the product of a query with the mean of a chunk's keys, over the root of the head size; the mean of the
+        heads that share the keys, or of all where there is one for all key heads. Zeros for layers without attention.
         """
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:

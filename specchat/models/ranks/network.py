@@ -50,7 +50,7 @@ class RankNetwork(EagerNetwork):
         return super().head(hidden).logits.contiguous()
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
-        scores = super().chunk_scores(running, chunk_tokens)
+        scores = super().chunk_scores(running, chunk_tokens).mean(dim=1, keepdim=True)  # one choice for all ranks
         return self.group.all_reduce(scores * (self.shape.heads / self.whole.heads))
 
     def prepared(self, adapter: Adapter) -> Factors:

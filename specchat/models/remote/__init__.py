@@ -11,5 +11,9 @@ class TargetElsewhere(ABC):
     at: str
 
     @abstractmethod
+    def weights_sha256(self) -> str:
+        """The checksum of the weights there."""
+
+    @abstractmethod
     def close(self) -> None:
         """End the process there; a text would start it anew."""

@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection
 from os import dup
 from typing import Protocol
 
+from torch import Tensor
+
 from specchat.errors import ModelError, PlanRefused, TargetLost
 from specchat.models.hub.disk import Cancelled
 from specchat.models.ranks.plan import MOST_BYTES
@@ -88,6 +90,7 @@ class TargetLink:
         facts: about the model there.
         generation: how often the process was started; what it held is gone with each new one.
         lost: why there is none; empty while there is one.
+        embedded: rows of the embedding that were fetched, by token.
         asked, sent_bytes, received_bytes: requests so far, and bytes of all messages.
     """
 
@@ -108,6 +111,7 @@ class TargetLink:
         """
         self.at, self._opening, self._start = at, opening, start
         self.generation, self.lost = 0, ""
+        self.embedded: dict[int, Tensor] = {}
         self.asked = self.sent_bytes = self.received_bytes = 0
         self._lock = threading.RLock()
         self._gone: list[int] = []
@@ -131,11 +135,17 @@ class TargetLink:
         weakref.finalize(holder, self._gone.append, self._numbers).atexit = False
         return self._numbers
 
-    def ask(self, request: m.Request, on_progress: Callable[[int, int], bool] | None = None) -> m.Answer:
+    def ask(
+        self,
+        request: m.Request,
+        on_progress: Callable[[int, int], bool] | None = None,
+        on_states: Callable[[m.States], None] | None = None,
+    ) -> m.Answer:
         """The answer to a request.
 
         Args:
             on_progress: told how far a prompt is read; False stops reading.
+            on_states: given the states of what is read.
 
         Raises:
             TargetLost: the connection has ended.
@@ -148,8 +158,11 @@ class TargetLink:
             gone = [self._gone.pop() for _ in range(len(self._gone))]
             try:
                 self._send(m.Call(gone, request))
-                while isinstance(answer := self._received(), m.Progress):
-                    if on_progress is not None and not on_progress(answer.done, answer.total):
+                while isinstance(answer := self._received(), m.Progress | m.States):
+                    if isinstance(answer, m.States):
+                        if on_states is not None:
+                            on_states(answer)
+                    elif on_progress is not None and not on_progress(answer.done, answer.total):
                         self._send(m.Call([], m.Stop()))
                         on_progress = None
             except (OSError, EOFError) as error:

@@ -95,12 +95,14 @@ class Prefill(PlanMessage, tag=2):
     Args:
         common: so many.
         tokens: those that follow.
+        taps: layers whose states are sent as they are computed.
     """
 
     cache: Number
     kept: Numbers | None
     common: Number
     tokens: Numbers
+    taps: Numbers
 
 
 class Read(PlanMessage, tag=3):
@@ -110,6 +112,7 @@ class Read(PlanMessage, tag=3):
         new: as in `Model.read`.
         likeliest: name the likeliest tokens of each row.
         logits: send all logits.
+        taps: layers whose states are sent: those of visited nodes where the tree is judged, else of all.
     """
 
     cache: Number
@@ -119,6 +122,7 @@ class Read(PlanMessage, tag=3):
     new: Numbers | None
     likeliest: bool
     logits: bool
+    taps: Numbers
     judge: Judge | None
 
 
@@ -135,11 +139,22 @@ class Rows(PlanMessage, tag=5):
     cache: Number
 
 
+class Weights(PlanMessage, tag=7):
+    """Send rows of the embedding, or of the head, for these tokens."""
+
+    tokens: Numbers
+    head: bool
+
+
+class Checksum(PlanMessage, tag=8):
+    """Send the checksum of the model's weights."""
+
+
 class Stop(PlanMessage, tag=6):
     """Stop reading a prompt. Not answered: what it stops is."""
 
 
-Request = Open | NewCache | Prefill | Read | Fill | Rows | Stop
+Request = Open | NewCache | Prefill | Read | Fill | Rows | Weights | Checksum | Stop
 
 
 class Call(PlanMessage):
@@ -203,12 +218,22 @@ class Verdict(PlanMessage):
     bonus_logprob: float
 
 
+class Embedded(PlanMessage):
+    """(tokens, d) rows of the embedding."""
+
+    tokens: Numbers
+    rows: Packed
+
+
 class Passed(PlanMessage, tag=5):
     """A tree was read, in so many seconds.
 
     Args:
         first: the likeliest token of each row.
         likeliest, highest: (rows, K) tokens and their log-probabilities, where they were asked for.
+        states: for each layer asked for, of visited nodes where there is a verdict, else of all.
+        text: of tokens of the text that were read in the same pass, where there were any.
+        embedded: of emitted tokens, where embeddings were asked for before, and not those of these tokens.
     """
 
     took_s: float
@@ -217,12 +242,28 @@ class Passed(PlanMessage, tag=5):
     highest: Packed | None
     verdict: Verdict | None
     logits: Packed | None
+    states: list[Packed]
+    text: States | None
+    embedded: Embedded | None = None
 
 
-class Logits(PlanMessage, tag=6):
-    """(rows, V)."""
+class Tensors(PlanMessage, tag=6):
+    """(rows, V) logits, or (tokens, d) rows of a matrix."""
 
     rows: Packed
+
+
+class States(PlanMessage, tag=8):
+    """States of tokens of the text from `start` on that were just read: (tokens, d) for each layer."""
+
+    start: Number
+    layers: list[Packed]
+
+
+class Sum(PlanMessage, tag=9):
+    """The checksum of weights."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Failed(PlanMessage, tag=7):
@@ -231,7 +272,7 @@ class Failed(PlanMessage, tag=7):
     why: Text
 
 
-Answer = Hello | Said | Opened | Progress | Done | Passed | Logits | Failed
+Answer = Hello | Said | Opened | Progress | Done | Passed | Tensors | States | Sum | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 _calls = msgspec.msgpack.Decoder(Call)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.core.reading import Counters, LogProbabilities, NamedInMemory, Reading, RowInMemory
 from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
-from specchat.core.states import HiddenStateSink
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import CombinationError, ModelError, PlanRefused, TargetLost
 from specchat.models.decoder.cache_rows import common_prefix
@@ -20,9 +20,16 @@ from specchat.models.remote import TargetElsewhere
 from specchat.models.remote import messages as m
 from specchat.models.remote.link import TargetLink
 
+_TAPPED_TOKENS = 1024
+"""Tokens of a text that are read in one request where their states come here."""
+
+_ROWS_A_MESSAGE = 1024
+"""Rows of a matrix that are asked for at once: 32 MB of the widest."""
+
 
 class RemoteModel(TargetElsewhere):
-    """Reads texts and trees there. It shows no states between layers and takes no extra rows.
+    """Reads texts and trees there. It shows states after layers, and rows of embedding and head; it takes no extra rows
+    and leaves out no layers.
 
     Logits of whole rows come only where somebody looks at them: the rule judges there (`PassRequest.judging`).
     Where the connection was lost, the next text starts the process anew and is read from its beginning.
@@ -65,27 +72,49 @@ class RemoteModel(TargetElsewhere):
         tap: HiddenStateSink | None = None,
     ) -> None:
         """Make the cache there hold exactly these tokens, reading only what it does not hold yet."""
-        if tap is not None:
-            _no_states()
         if not tokens and not self._there:
             self._forget()
             return
         self.link.reopen()
         cache = self._cache_there(anew=True)
-        stopped: list[BaseException] = []
+        taps = [] if tap is None else sorted(tap.layers)
+        common = common_prefix(self._text, tokens)
+        total, each = len(tokens) - common, _TAPPED_TOKENS if taps else len(tokens)
+        for first in range(common, max(len(tokens), common + 1), each or 1):
+            until = min(len(tokens), first + each)
+            self._read_on(cache, tokens[:until], taps, first - common, total, on_chunk, tap)
 
-        def go_on(done: int, total: int) -> bool:
+    def _read_on(
+        self,
+        cache: int,
+        tokens: Sequence[int],
+        taps: list[int],
+        before: int,
+        total: int,
+        on_chunk: Callable[[int, int], None] | None,
+        tap: HiddenStateSink | None,
+    ) -> None:
+        """One request of a text, of which so many missing tokens were read `before`. States are given to the tap when
+        it is over: what takes them may ask for something else."""
+        stopped: list[BaseException] = []
+        states: list[m.States] = []
+
+        def go_on(done: int, _: int) -> bool:
             try:
                 if on_chunk is not None:
-                    on_chunk(done, total)
+                    on_chunk(before + done, total)
             except BaseException as error:
                 stopped.append(error)
             return not stopped
 
-        common, kept = common_prefix(self._text, tokens), self._take_kept()
-        answer = self._asked(m.Prefill(cache, kept, common, list(tokens[common:])), go_on)
+        common = common_prefix(self._text, tokens)
+        message = m.Prefill(cache, self._take_kept(), common, list(tokens[common:]), taps)
+        answer = self._asked(message, go_on, states.append)
         held = answer.held if isinstance(answer, m.Done) else 0
         self._text, self._tree = list(tokens[:held]), None
+        if tap is not None:
+            for told in states:
+                tap.take(self._text_states(told, taps, tokens))
         if stopped:
             raise stopped[0]
 
@@ -114,8 +143,9 @@ class RemoteModel(TargetElsewhere):
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass there, and have it judged there where that is asked for."""
-        if request.hooks or request.extra_rows or request.taps:
+        if request.hooks or request.extra_rows:
             _no_states()
+        taps = sorted(request.taps)
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         judge = None if request.judging is None else m.judge_message(tree, request.judging)
         inline = request.needs.logits and request is not DEFAULT_REQUEST
@@ -123,7 +153,7 @@ class RemoteModel(TargetElsewhere):
         cache = self._cache_there()
         kept = self._take_kept()
         message = m.Read(
-            *(cache, kept, list(tree.tokens), list(tree.parents), new, request.needs.likeliest, inline, judge)
+            *(cache, kept, list(tree.tokens), list(tree.parents), new, request.needs.likeliest, inline, taps, judge)
         )
         if self._tree is not tree:
             self._tree, self._read = tree, set()
@@ -133,6 +163,12 @@ class RemoteModel(TargetElsewhere):
             assert isinstance(answer, m.Passed), "refused above"
             elsewhere = m.judged(answer.verdict, answer.took_s, tree, self.vocab_size)
             said = RemoteHead(self, tree, nodes, answer)
+            states = self._states(answer, taps, nodes)
+            if answer.embedded is not None:
+                tokens = answer.embedded.tokens
+                rows = m.unpacked(answer.embedded.rows, len(tokens), self.hidden_size)
+                self.link.embedded.update(zip(tokens, rows, strict=True))
+            text = None if answer.text is None else self._text_states(answer.text, taps, self._text)
         except PlanRefused as error:
             self._forget()
             self.link.refuse(str(error))
@@ -143,14 +179,32 @@ class RemoteModel(TargetElsewhere):
         self.counters.rows += len(nodes)
         self.counters.node_layers += len(nodes) * self.layers
         head = said if request.head is None else request.head.after(said.logits)
-        return Reading(nodes, head, frozenset(nodes), elsewhere=elsewhere)
+        return Reading(nodes, head, frozenset(nodes), taps=states, text_states=text, elsewhere=elsewhere)
+
+    def _states(self, passed: m.Passed, taps: Sequence[int], nodes: Sequence[int]) -> dict[int, Tensor]:
+        """Layer → (nodes, d); zeros for nodes that were not visited."""
+        demand(len(passed.states) == len(taps), "states of other layers")
+        sent = range(len(nodes)) if passed.verdict is None else [ROOT, *passed.verdict.path]
+        found: dict[int, Tensor] = {}
+        for layer, states in zip(taps, passed.states, strict=True):
+            rows = m.unpacked(states, len(sent), self.hidden_size)
+            found[layer] = rows.new_zeros(len(nodes), self.hidden_size)
+            found[layer][list(sent)] = rows
+        return found
+
+    def _text_states(self, told: m.States, taps: Sequence[int], tokens: Sequence[int]) -> TextStates:
+        demand(len(told.layers) == len(taps) > 0, "states of other layers")
+        rows = [m.unpacked(layer, -1, self.hidden_size) for layer in told.layers]
+        end = told.start + len(rows[0])
+        demand(end <= len(tokens) and all(len(one) == len(rows[0]) for one in rows), "states of other tokens")
+        return TextStates(told.start, tuple(tokens[told.start : end]), dict(zip(taps, rows, strict=True)))
 
     def logits_of_last_pass(self, number: int, rows: int) -> Tensor:
         """(rows, V) of the pass that was the `number`-th; ModelError: there was another one since."""
         if number != self.passes or self._cache is None:
             raise ModelError("the logits of an earlier pass are not kept where the target is")
         answer = self._asked(m.Rows(self._cache))
-        if not isinstance(answer, m.Logits):
+        if not isinstance(answer, m.Tensors):
             raise ModelError("the target answered another question")
         return m.unpacked(answer.rows, rows, self.vocab_size)
 
@@ -171,9 +225,14 @@ class RemoteModel(TargetElsewhere):
             self._asked(m.NewCache(self._cache))
         return self._cache
 
-    def _asked(self, request: m.Request, on_progress: Callable[[int, int], bool] | None = None) -> m.Answer:
+    def _asked(
+        self,
+        request: m.Request,
+        on_progress: Callable[[int, int], bool] | None = None,
+        on_states: Callable[[m.States], None] | None = None,
+    ) -> m.Answer:
         try:
-            return self.link.ask(request, on_progress)
+            return self.link.ask(request, on_progress, on_states)
         except BaseException:  # what is held there is not known any more
             self._forget()
             raise
@@ -210,17 +269,40 @@ class RemoteModel(TargetElsewhere):
         """Not possible."""
         _no_states()
 
-    def embed(self, tokens: Sequence[int]) -> NoReturn:
-        """Not possible: the weights are there."""
-        _no_states()
+    def embed(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) rows of the embedding, each fetched once."""
+        known = self.link.embedded
+        if missing := [token for token in dict.fromkeys(tokens) if token not in known]:
+            known.update(zip(missing, self._rows_of(missing, head=False), strict=True))
+        return torch.stack([known[token] for token in tokens]) if tokens else torch.empty(0, self.hidden_size)
 
     def head(self, hidden: Tensor) -> NoReturn:
         """Not possible: the weights are there."""
         _no_states()
 
-    def head_rows(self, tokens: Sequence[int]) -> NoReturn:
-        """Not possible: the weights are there."""
-        _no_states()
+    def head_rows(self, tokens: Sequence[int]) -> Tensor:
+        """(n, d) float32 rows of the head. A network that guesses these tokens will ask for their embeddings in every
+        round, so these are fetched too."""
+        self.embed(tokens)
+        return self._rows_of(tokens, head=True).float()
+
+    def weights_sha256(self) -> str:
+        """The checksum of the weights there, by which trained drafters know their target."""
+        answer = self.link.ask(m.Checksum())
+        if not isinstance(answer, m.Sum):
+            raise ModelError("the target answered another question")
+        return answer.sha256
+
+    def _rows_of(self, tokens: Sequence[int], *, head: bool) -> Tensor:
+        self.link.reopen()
+        found = []
+        for first in range(0, len(tokens), _ROWS_A_MESSAGE):
+            some = list(tokens[first : first + _ROWS_A_MESSAGE])
+            answer = self.link.ask(m.Weights(some, head))
+            if not isinstance(answer, m.Tensors):
+                raise ModelError("the target answered another question")
+            found.append(m.unpacked(answer.rows, len(some), self.hidden_size))
+        return torch.cat(found) if found else torch.empty(0, self.hidden_size)
 
     # ------------------------------------------------------------------------------------------ memory
 
@@ -290,6 +372,6 @@ class RemoteHead:
 
 def _no_states() -> NoReturn:
     raise CombinationError(
-        "a target on another machine shows no states, takes no extra rows and gives no weights, which this method "
-        "needs; nearest that works: drafter 'token_recycling', or the target here"
+        "a target on another machine takes no extra rows and leaves nothing out of a pass, which this method needs; "
+        "nearest that works: drafter 'token_recycling', or the target here"
     )

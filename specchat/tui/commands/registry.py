@@ -191,7 +191,7 @@ COMMANDS: dict[str, SlashCommand] = {
             "race",
             "plain decoding and speculation side by side, or two models",
             view_commands.race,
-            "[PAIR] [PROMPT]",
+            "[MODEL] [PROMPT]",
             values=setting_commands.pair_names,
         ),
         SlashCommand(

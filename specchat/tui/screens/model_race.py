@@ -23,15 +23,16 @@ from specchat.tui.text.cells import ScreenLine
 
 
 def split_pair(context: AppServices, words: str) -> tuple[str, str]:
-    """The pair that a race is against, empty for plain decoding, and the question.
+    """The pair that a race is against, by its name or its target's, empty for plain decoding, and the question.
 
     Raises:
-        UsageError: one word that is nearly a pair's name.
+        UsageError: one word that is nearly such a name.
     """
     first, _, rest = words.partition(" ")
-    names = [pair.name for pair in context.pairs.known()]
-    if first in names:
-        return first, rest.strip()
+    known = context.pairs.known()
+    names = {pair.target.lower(): pair.name for pair in reversed(known)} | {pair.name: pair.name for pair in known}
+    if pair := names.get(first) or names.get(first.lower()):
+        return pair, rest.strip()
     if words and not rest and (near := meant(first, names)):
         raise UsageError(f"no pair is called {cut(first, 40)!r}{near}")
     return "", words
