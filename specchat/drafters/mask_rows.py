@@ -161,7 +161,9 @@ class MaskRowsDrafter(Drafter):
         if self._masks.sampler is None or said.states is None:
             return None
         rows = [tree.depths[node] for node in nodes]
-        states = self._masks.sampler(rows_of(said.states, rows), self._target.embed([tree.tokens[node] for node in nodes]))
+        states = self._masks.sampler(
+            rows_of(said.states, rows), self._target.embed([tree.tokens[node] for node in nodes])
+        )
         normed = _normed(states).cpu()
         tokens, values = said.likeliest.tokens[rows], said.likeliest.values[rows]
         shared = torch.from_numpy(values - said.likeliest.logsumexp[rows][:, None]).logsumexp(1, keepdim=True)
