@@ -62,10 +62,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "acceptance/test_recursion.py::test_more_children_are_accepted_more_often_and_more_than_tries_that_ignore_the_law",
             "drafters/test_several_models.py::test_two_models_cover_more_than_either_and_their_tree_is_smaller_than_both_together",
+            "training/test_distillation.py::test_two_boosted_draft_models_guess_more_places_than_two_copies",
         ),
-        "tuning draft models in a series, each on the prompts that all before it miss: `--select missed` leaves out "
-        "single places, and compares with one earlier model. Offloading",
-        also="boost-tuning is `specchat train --select missed`",
+        "a series of more than two: `--select prompts` compares with one earlier model, and takes a text for reproduced "
+        "of which that guesses half; `--select missed` leaves out single places, which is worth more. Offloading",
+        also="boost-tuning is `specchat train --select prompts`",
     ),
     System(
         "DySpec", "2410.11744", "draft",
@@ -293,10 +294,13 @@ SYSTEMS: tuple[System, ...] = (
             "acceptance/test_nest.py::test_with_gamma_2_a_span_goes_on_with_the_likeliest_token_alone_and_with_0_with_any",
             "acceptance/test_nest.py::test_every_accepted_copy_equals_the_text_at_its_source",
             "acceptance/test_nest.py::test_every_accepted_copy_from_a_datastore_equals_its_file",
+            "indexes/test_state_neighbours.py::test_where_all_passages_are_looked_into_the_nearest_places_are_those_of_brute_force",
+            "drafters/test_datastore_drafter.py::test_the_place_with_a_like_state_is_heard_beside_matches_and_followed_in_its_file",
         ),
-        "lossy, as published. Its search for the states nearest to the target's, and the choice of passages before it: "
-        "copies are found by equal tokens",
-        also="with `prompt_lookup`, or `datastore` for files",
+        "lossy, as published. Passages are chosen by their mean states, not by a retriever of words; the state that is "
+        "looked up is the one before the last token, since the target has not computed a later one while it is drafted; copies "
+        "found by equal tokens stand beside those",
+        also="with `prompt_lookup`, or `datastore` for files, with `specchat datastore build --states` by hidden states",
     ),
     System(
         "RASD", "2503.03434", "model",
@@ -400,6 +404,14 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "the training of target and heads together (Medusa-2). With `typical` it is lossy, as published; the first guess "
         "of a round, which Medusa always takes, is tested like all others",
+    ),
+    System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",

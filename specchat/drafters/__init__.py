@@ -86,6 +86,11 @@ DRAFTERS = Table(
         "Medusa arXiv:2401.10774",
     ),
     _network(
+        "selector",
+        "small trained heads guess all depths at once, and scores of pairs of tokens say which guesses go together",
+        "after DFlash 2's selector (llama.cpp #27342, 2026)",
+    ),
+    _network(
         "amphista",
         "trained heads that attend to each other guess all depths at once from the target's states of the whole text",
         "after Amphista arXiv:2406.13170",

@@ -30,6 +30,7 @@ from specchat.models.draft_heads.loading import save_weights
 from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, mask_rows
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
+from specchat.models.draft_heads.selector import SelectorSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
 from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
@@ -45,6 +46,8 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
             return HydraSizes(hidden, taps, inner=24)
         case "medusa":
             return MedusaSizes(hidden, taps, heads=3)
+        case "selector":
+            return SelectorSizes(hidden, taps, inner=24, heads=3, rank=8)
         case "amphista":
             return AmphistaSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, positions=3)
         case "falcon":
