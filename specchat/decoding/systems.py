@@ -85,6 +85,7 @@ SYSTEMS: tuple[System, ...] = (
         "SpecExec", "2406.02532", "draft",
         (
             "trees/test_specexec.py::test_the_tree_is_the_best_prefixes_of_all_there_are",
+            "decoding/test_exactness.py::test_speculation_never_changes_the_text",
             "trees/test_specexec.py::test_tokens_a_round_grow_with_the_logarithm_of_the_nodes_and_the_text_stays",
         ),
         "the offloaded target for which it was made. `width` bounds children too",

@@ -155,6 +155,22 @@ EDITS = (
     ),
     Mutation(
         "drafter sparse_context",
+        "lets every head hold what the first one asks for",
+        "KVCache.copy_rows_by_head_",
+        "copy(to, of, own, 0)",
+        "copy(to, of, rows[0], 0)",
+        ("tests/contracts/test_parts_by_layer.py", "-k", "each_layer_sees_its_own_positions"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "gives a draft model with a window the last tokens alone",
+        "first_and_last",
+        "[*text[:_SINKS], *text[_SINKS + left_out :]]",
+        "[*text[left_out:]]",
+        ("tests/drafters/test_draft_window.py",),
+    ),
+    Mutation(
+        "drafter sparse_context",
         "draws with the target's own noise where the rule looks at probabilities",
         "SparseContext._begin",
         """
