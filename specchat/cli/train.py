@@ -48,7 +48,7 @@ def train(
     select: Annotated[
         str,
         typer.Option(
-            help="With a reference behind or missed; of chains of guesses reached, confidence or guessable.",
+            help="With a reference behind, missed or prompts; of chains of guesses reached, confidence or guessable.",
             show_default="behind or reached",
         ),
     ] = "",

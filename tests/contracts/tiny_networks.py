@@ -106,10 +106,14 @@ class PrunedOfNothing:
         yield None
         yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
 
-    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+    def recover(self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int) -> Iterator[Any]:
+        yield None
+        yield {}
+
+    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
         return NetworkMemory(self._target.with_new_cache(), 0, 0)
 
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+    def pruned(self, ranking: Ranking, ratio: float, recovered: Any = None) -> Model:
         assert ranking.fits(*self.sizes)
         return self._target.with_new_cache()
 

@@ -401,6 +401,14 @@ if self.size_bytes > 2 * self.most_bytes:
     ),
     Mutation(
         "training",
+        "drops the texts that the first draft model misses",
+        "texts_missed",
+        "share[texts] > 1.0 - REPRODUCED",
+        "share[texts] <= 1.0 - REPRODUCED",
+        (*DISTILLING, "-k", "left_out"),
+    ),
+    Mutation(
+        "training",
         "takes the larger of both probabilities as shared",
         "overlap",
         "torch.minimum(laws.p, laws.q)",
