@@ -29,7 +29,7 @@ CHATS = "chats"
 LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus", "lk", "lk_mixed")
 """How a drafter's law can be brought to the target's; the first where none is named."""
 
-SELECTIONS = ("behind", "missed")
+SELECTIONS = ("behind", "missed", "prompts")
 """How a reference can decide what is learnt from; the first where none is named."""
 
 CHAIN_SELECTIONS = ("reached", "confidence", "guessable")

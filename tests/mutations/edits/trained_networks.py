@@ -98,6 +98,14 @@ EDITS = (
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
     ),
     Mutation(
+        "drafter selector",
+        "scores a guess as if it stood before itself",
+        "SelectorDrafting._behind",
+        "self._pairs.of(tokens)[:, :rank]",
+        "self._pairs.of(tokens)[:, rank:]",
+        ("tests/models/test_learned_drafting.py", "-k", "selector"),
+    ),
+    Mutation(
         "drafter amphista",
         "lets heads know of those before them alone",
         "DecoderLayer.among",
@@ -390,6 +398,14 @@ if self.size_bytes > 2 * self.most_bytes:
         "len(piece) > 1",
         "len(piece) > 9",
         (ADAPTED, "-k", "ngrams"),
+    ),
+    Mutation(
+        "training",
+        "drops the texts that the first draft model misses",
+        "texts_missed",
+        "share[texts] > 1.0 - REPRODUCED",
+        "share[texts] <= 1.0 - REPRODUCED",
+        (*DISTILLING, "-k", "left_out"),
     ),
     Mutation(
         "training",
