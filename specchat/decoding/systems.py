@@ -85,6 +85,7 @@ SYSTEMS: tuple[System, ...] = (
         "SpecExec", "2406.02532", "draft",
         (
             "trees/test_specexec.py::test_the_tree_is_the_best_prefixes_of_all_there_are",
+            "decoding/test_exactness.py::test_speculation_never_changes_the_text",
             "trees/test_specexec.py::test_tokens_a_round_grow_with_the_logarithm_of_the_nodes_and_the_text_stays",
         ),
         "the offloaded target for which it was made. `width` bounds children too",
@@ -294,10 +295,13 @@ SYSTEMS: tuple[System, ...] = (
             "acceptance/test_nest.py::test_with_gamma_2_a_span_goes_on_with_the_likeliest_token_alone_and_with_0_with_any",
             "acceptance/test_nest.py::test_every_accepted_copy_equals_the_text_at_its_source",
             "acceptance/test_nest.py::test_every_accepted_copy_from_a_datastore_equals_its_file",
+            "indexes/test_state_neighbours.py::test_where_all_passages_are_looked_into_the_nearest_places_are_those_of_brute_force",
+            "drafters/test_datastore_drafter.py::test_the_place_with_a_like_state_is_heard_beside_matches_and_followed_in_its_file",
         ),
-        "lossy, as published. Its search for the states nearest to the target's, and the choice of passages before it: "
-        "copies are found by equal tokens",
-        also="with `prompt_lookup`, or `datastore` for files",
+        "lossy, as published. Passages are chosen by their mean states, not by a retriever of words; the state that is "
+        "looked up is the one before the last token, since the target has not computed a later one while it is drafted; copies "
+        "found by equal tokens stand beside those",
+        also="with `prompt_lookup`, or `datastore` for files, with `specchat datastore build --states` by hidden states",
     ),
     System(
         "RASD", "2503.03434", "model",
@@ -354,9 +358,12 @@ SYSTEMS: tuple[System, ...] = (
         (
             "models/test_pruned_weights.py::test_a_pruned_network_is_the_whole_one_with_the_rest_silent",
             "models/test_pruned_weights.py::test_removing_what_matters_least_costs_less_than_removing_by_size_or_by_chance",
+            "models/test_recovery.py::test_acceptance_rises_by_recovery_on_texts_that_it_did_not_learn_from",
         ),
-        "the recovery: nothing is trained after pruning. Unequal layers: every layer loses as many heads and channels, "
-        "and the width of the states stays",
+        "unequal layers: every layer loses as many heads and channels, and the width of the states stays. Recovery learns "
+        "from the chat's own texts while the engine is idle, adds nothing to queries and keys, and keeps what does best "
+        "on texts held out",
+        also="its recovery is `pruned.recover`",
     ),
     System(
         "TriForce", "2404.11912", "model",
@@ -482,6 +489,12 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "adapters of the MLPs. The sampler orders a mask's 32 likeliest tokens anew and leaves the others as they are; its "
         "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
+    ),
+    System(
+        "Multi-token prediction (DeepSeek-V3)", "2412.19437", "model",
+        ("models/test_hybrids.py::test_the_head_of_the_files_says_what_transformers_own_layer_says",),
+        "its training: heads are read that come in the files of Qwen3-Next and Qwen3.5. A module for each depth: one "
+        "serves all",
     ),
     System(
         "SPACE", "2402.11809", "model",
