@@ -492,6 +492,12 @@ SYSTEMS: tuple[System, ...] = (
         "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
     ),
     System(
+        "Multi-token prediction (DeepSeek-V3)", "2412.19437", "model",
+        ("models/test_hybrids.py::test_the_head_of_the_files_says_what_transformers_own_layer_says",),
+        "its training: heads are read that come in the files of Qwen3-Next and Qwen3.5. A module for each depth: one "
+        "serves all",
+    ),
+    System(
         "SPACE", "2402.11809", "model",
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",
@@ -552,10 +558,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_distillation.py::test_rewarding_what_the_target_holds_likelier_has_the_gradient_of_the_total_variation",
             "training/test_distillation.py::test_a_normalised_advantage_has_less_variance_than_the_reward_alone",
+            "training/test_plain_text.py::test_a_draft_model_that_learnt_plain_text_begins_ahead_and_goes_on_after_an_interrupt",
         ),
-        "training the draft model on plain text first: it begins from nothing and learns from the target's replies "
-        "alone. Of the target's law 32 tokens are known, all others count as one",
-        also="`draft_model`, trained with `--loss tvd_plus_plus` after another loss (`--from`)",
+        "pretraining on a file of the user's (`--plain`), some megabytes, not hundreds of billions of tokens; embedding "
+        "and head are the target's. Of the target's law 32 tokens are known, all others count as one",
+        also="`draft_model`, trained with `--plain FILE`, then with `--loss tvd_plus_plus` after another loss (`--from`)",
     ),
     System(
         "AdaSPEC", "2510.19779", "model",
