@@ -64,6 +64,12 @@ def train(
         int,
         typer.Option(metavar="<int>", help="Of prompt_tokens or mtp: embeddings for one place, averaged; 1 to 16."),
     ] = 1,
+    plain: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Plain text that a draft_model learns first, by its next tokens.", show_default="none"
+        ),
+    ] = "",
     prompts: Annotated[
         str,
         typer.Option(
@@ -98,6 +104,7 @@ def train(
     from specchat.config.trained_drafters import JUDGE, suggested_name
     from specchat.training.limits import (
         method_of,
+        refuse_plain,
         refuse_unknown_loss,
         refuse_unknown_texts,
         start_named,
@@ -116,11 +123,26 @@ def train(
     drafter = method_of(drafter, start, target)
     refuse_unknown_loss(drafter, loss, reference, select)
     refuse_unknown_texts(drafter, texts)
+    refuse_plain(drafter, plain, start)
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
     request = TrainingRequest(
-        pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts, ensemble
+        pair,
+        drafter,
+        prompts,
+        tokens,
+        hours,
+        name,
+        seed,
+        resume,
+        start,
+        loss,
+        reference,
+        select,
+        texts,
+        ensemble,
+        plain,
     )
     raise typer.Exit(run_training(request, how))

@@ -5,7 +5,7 @@ With what drafters and models may do besides: keep a state, work while idle, lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -316,6 +316,10 @@ class Ranking:
         )
 
 
+Recovered = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
+"""Low-rank additions to the products of a pruned network; see `Adapter.factors`."""
+
+
 class Prunable(Protocol):
     """A target of whose weights a narrower network can be made. They are read from its file again."""
 
@@ -330,12 +334,18 @@ class Prunable(Protocol):
         """Heads and channels by what the loss on these texts, all of one length, would lose without them, to first
         order. Yields None after every piece of work, then the ranking."""
 
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
-        """A model without this share of the heads and channels, those that matter least. It takes texts as long as the
-        target does now."""
+    def recover(
+        self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int
+    ) -> Iterator[Recovered | None]:
+        """What is added to such a model's products, learnt from at least two texts of the target, all of one length;
+        nothing where that does not help. Yields None after every piece of work, then the additions."""
 
-    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
-        """What such a model will take, ranked by so many texts of so many tokens."""
+    def pruned(self, ranking: Ranking, ratio: float, recovered: Recovered = ...) -> Model:
+        """A model without this share of the heads and channels, those that matter least, and with these additions,
+        which are left out where they were learnt for another share. It takes texts as long as the target does now."""
+
+    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
+        """What such a model will take, ranked by so many texts of so many tokens, and perhaps recovered by them."""
 
 
 @runtime_checkable

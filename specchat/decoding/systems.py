@@ -85,6 +85,7 @@ SYSTEMS: tuple[System, ...] = (
         "SpecExec", "2406.02532", "draft",
         (
             "trees/test_specexec.py::test_the_tree_is_the_best_prefixes_of_all_there_are",
+            "decoding/test_exactness.py::test_speculation_never_changes_the_text",
             "trees/test_specexec.py::test_tokens_a_round_grow_with_the_logarithm_of_the_nodes_and_the_text_stays",
         ),
         "the offloaded target for which it was made. `width` bounds children too",
@@ -130,6 +131,7 @@ SYSTEMS: tuple[System, ...] = (
         "ProPD", "2402.13485", "draft",
         (
             "decoding/test_early_pruning.py::test_what_is_pruned_is_not_computed",
+            "decoding/test_early_head.py::test_where_states_are_wide_or_memory_is_limited_a_map_of_low_rank_is_learnt",
             "controllers/test_cost_model.py::test_the_size_is_the_one_that_brute_force_finds_for_a_straight_line",
             "controllers/test_cost_model.py::test_the_line_follows_a_step_change_of_what_passes_take",
         ),
@@ -357,9 +359,12 @@ SYSTEMS: tuple[System, ...] = (
         (
             "models/test_pruned_weights.py::test_a_pruned_network_is_the_whole_one_with_the_rest_silent",
             "models/test_pruned_weights.py::test_removing_what_matters_least_costs_less_than_removing_by_size_or_by_chance",
+            "models/test_recovery.py::test_acceptance_rises_by_recovery_on_texts_that_it_did_not_learn_from",
         ),
-        "the recovery: nothing is trained after pruning. Unequal layers: every layer loses as many heads and channels, "
-        "and the width of the states stays",
+        "unequal layers: every layer loses as many heads and channels, and the width of the states stays. Recovery learns "
+        "from the chat's own texts while the engine is idle, adds nothing to queries and keys, and keeps what does best "
+        "on texts held out",
+        also="its recovery is `pruned.recover`",
     ),
     System(
         "TriForce", "2404.11912", "model",
@@ -487,6 +492,12 @@ SYSTEMS: tuple[System, ...] = (
         "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
     ),
     System(
+        "Multi-token prediction (DeepSeek-V3)", "2412.19437", "model",
+        ("models/test_hybrids.py::test_the_head_of_the_files_says_what_transformers_own_layer_says",),
+        "its training: heads are read that come in the files of Qwen3-Next and Qwen3.5. A module for each depth: one "
+        "serves all",
+    ),
+    System(
         "SPACE", "2402.11809", "model",
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",
@@ -547,10 +558,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_distillation.py::test_rewarding_what_the_target_holds_likelier_has_the_gradient_of_the_total_variation",
             "training/test_distillation.py::test_a_normalised_advantage_has_less_variance_than_the_reward_alone",
+            "training/test_plain_text.py::test_a_draft_model_that_learnt_plain_text_begins_ahead_and_goes_on_after_an_interrupt",
         ),
-        "training the draft model on plain text first: it begins from nothing and learns from the target's replies "
-        "alone. Of the target's law 32 tokens are known, all others count as one",
-        also="`draft_model`, trained with `--loss tvd_plus_plus` after another loss (`--from`)",
+        "pretraining on a file of the user's (`--plain`), some megabytes, not hundreds of billions of tokens; embedding "
+        "and head are the target's. Of the target's law 32 tokens are known, all others count as one",
+        also="`draft_model`, trained with `--plain FILE`, then with `--loss tvd_plus_plus` after another loss (`--from`)",
     ),
     System(
         "AdaSPEC", "2510.19779", "model",

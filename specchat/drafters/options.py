@@ -255,6 +255,12 @@ class PrunedOptions:
         0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
     )
     samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
+    recover: int = option(
+        0,
+        "steps of learning from these texts what was lost by pruning, while the engine is idle; 0: none",
+        minimum=0,
+        maximum=1000,
+    )
 
 
 class _MadeOf:

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.drafting_networks import LearningDraft, LearningTrainedNetwork, MaskRows, Prunable
+from specchat.core.drafting_networks import (
+    LearningDraft,
+    LearningTrainedNetwork,
+    MaskRows,
+    Prunable,
+    TrainedNetwork,
+)
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Model, NestedEngine, Weights
@@ -58,6 +64,7 @@ class PairResources:
         datastores: those with the target's tokens; None where none were looked for.
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
+        shipped: the drafting head in the target's own files, with a cache of its own each time; None without one.
         prunable: the target's weights, where narrower networks can be made of them.
         make_learning: how a draft model learns; None where none does.
         make_network, make_masks: how trained weights become the network or the masks of a drafter; see `Parts.network`
@@ -73,6 +80,7 @@ class PairResources:
     keep: Callable[[str, Drafter | LearningDraft], None] | None = None
     memory: MemoryLimit | None = None
     prunable: Prunable | None = None
+    shipped: Callable[[], TrainedNetwork] | None = None
     make_network: NetworkFactory | None = None
     make_masks: MaskFactory | None = None
     make_learning: LearningFactory | None = None
@@ -226,6 +234,15 @@ class Parts:
         assert self.trained is not None, "the table says that it needs weights"
         assert self.resources.make_network is not None, "a pair with trained drafters makes networks"
         return self.resources.make_network(self.target, self.trained, tokens)
+
+    def shipped_head(self) -> TrainedNetwork:
+        """The head in the target's own files; CombinationError if it has none."""
+        if self.resources.shipped is None:
+            raise CombinationError(
+                f"drafter {self.name!r} needs a head in the target's own files (mtp.*), and there is none; nearest "
+                "that works: drafter 'suffix'"
+            )
+        return self.resources.shipped()
 
     def learning(self, divergence: str, topics: int) -> LearningDraft | None:
         """What lets the draft model of this drafter learn from replies, kept under the draft model's name."""

@@ -170,6 +170,17 @@ def refuse_ensemble(drafter: str, ensemble: int) -> None:
         raise UsageError(f"--ensemble is for --drafter {' and '.join(masks)}; {drafter} has no masks")
 
 
+def refuse_plain(drafter: str, plain: str, start: str) -> None:
+    """Raise UsageError for plain text where it cannot be learnt first."""
+    able = methods("draft model")
+    if plain and drafter not in able:
+        raise UsageError(f"--plain is for --drafter {' and '.join(able)}; {drafter} learns from the target's states")
+    if plain and start:
+        raise UsageError("--plain is learnt by a draft model that begins with nothing; leave out --from")
+    if plain and not os.path.isfile(expanded(plain, "--plain")):
+        raise UsageError(f"--plain {short(plain)} is not a file")
+
+
 def refuse_hiding(name: str) -> None:
     """Refuse a name under which another drafter would be hidden; UsageError with the nearest that is free."""
     if whose := whose_name(name):

@@ -12,9 +12,11 @@ from safetensors.torch import save_file
 
 from specchat.acceptance.judge import Judge, JudgeHead
 from specchat.acceptance.options import JudgeOptions
+from specchat.acceptance.walk import own_token
 from specchat.config.trained_drafters import JUDGE, WEIGHTS
 from specchat.core.request import PassRequest
 from specchat.core.sampling import Sampling
+from specchat.core.tree import ROOT
 from specchat.decoding.assemble import assemble
 from specchat.decoding.teacher_forcing import chain
 from specchat.errors import CombinationError, TrainingError, WeightsError
@@ -46,6 +48,10 @@ def test_the_accepted_path_grows_as_the_threshold_falls(sampling):
         target.prefill(context.history[:-1])
         reading = target.read(tree, request=PassRequest(taps=frozenset({0})))
         paths = [Judge(JudgeOptions(threshold=t), HEAD).judge(tree, reading, context).path for t in THRESHOLDS]
+        scores = HEAD.scores(reading.taps[0])
+        for node, child in itertools.pairwise([ROOT, *paths[-1]]):
+            surest = max(tree.children(node), key=scores.__getitem__)
+            assert child == surest or tree.tokens[child] == own_token(tree, node, reading, context)
         for (less, more), threshold in zip(itertools.pairwise(paths), THRESHOLDS[1:], strict=True):
             assert more[: len(less)] == less
             lengths[threshold] += len(more)

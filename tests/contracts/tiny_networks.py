@@ -19,6 +19,7 @@ from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources
+from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.amphista import AmphistaSizes
 from specchat.models.draft_heads.clover import CloverSizes
@@ -32,6 +33,7 @@ from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 from specchat.models.draft_heads.selector import SelectorSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.shipped_mtp import MtpModules, ShippedHead
 from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
 
@@ -104,10 +106,14 @@ class PrunedOfNothing:
         yield None
         yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
 
-    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+    def recover(self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int) -> Iterator[Any]:
+        yield None
+        yield {}
+
+    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
         return NetworkMemory(self._target.with_new_cache(), 0, 0)
 
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+    def pruned(self, ranking: Ranking, ratio: float, recovered: Any = None) -> Model:
         assert ranking.fits(*self.sizes)
         return self._target.with_new_cache()
 
@@ -115,7 +121,35 @@ class PrunedOfNothing:
 def tiny_resources(target: Weights) -> PairResources:
     """All that a drafter may need of a pair, for any target."""
     stores = tiny_datastores(target.vocab_size)
-    return trained_resources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
+    return trained_resources(
+        trained=all_tiny_trained(target),
+        datastores=stores,
+        prunable=PrunedOfNothing(target),
+        shipped=lambda: tiny_shipped(target.hidden_size, target.layers, target.vocab_size),
+    )
+
+
+def tiny_shipped(hidden: int, layers: int, vocab_size: int) -> ShippedHead:
+    """A random head as it comes in files of targets of these sizes."""
+    modules, rotary, embedding, head = _shipped_parts(hidden, vocab_size)
+    embed, norm = lambda tokens: embedding[list(tokens)], lambda states: states
+    return ShippedHead(modules, rotary, layers - 1, embed, norm, lambda states: states @ head, KVCache((0,), 4096))
+
+
+@cache
+def _shipped_parts(hidden: int, vocab_size: int) -> tuple[MtpModules, Any, torch.Tensor, torch.Tensor]:
+    import transformers
+
+    config = transformers.Qwen3Config(
+        hidden_size=hidden, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=8, vocab_size=vocab_size,
+    )  # fmt: skip
+    config._attn_implementation = "sdpa"
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        network = transformers.AutoModelForCausalLM.from_config(config).eval()
+        modules = MtpModules(network).eval().requires_grad_(False)
+        return modules, network.model.rotary_emb, torch.randn(vocab_size, hidden), torch.randn(hidden, vocab_size)
 
 
 def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:

@@ -162,6 +162,7 @@ class LoadedPair:
             datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
+            shipped=self.target.shipped,
             make_network=LearningNetwork,
             make_learning=adapted_draft,
             make_masks=mask_rows,

@@ -409,6 +409,14 @@ if self.size_bytes > 2 * self.most_bytes:
     ),
     Mutation(
         "training",
+        "learns plain text by the token that is there, not the next",
+        "shard_of",
+        "every.roll(-1)[:, None]",
+        "every[:, None]",
+        ("tests/training/test_plain_text.py", "-k", "law"),
+    ),
+    Mutation(
+        "training",
         "takes the larger of both probabilities as shared",
         "overlap",
         "torch.minimum(laws.p, laws.q)",
