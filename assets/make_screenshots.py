@@ -217,6 +217,7 @@ async def looking_into(app: App, pilot: Keys) -> None:
     await until(pilot, lambda: bool(app.chat.engine.settings.get("lens")))
     await ask(app, pilot, "What does LIFO mean? One sentence.")
     await replied(app, pilot)
+    app.context.session.change("lens", False)  # the scenes behind this one do without
     panel = app.chat_screen.tree_panel
     panel.focus()
     await pilot.press("right", "right")

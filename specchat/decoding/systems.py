@@ -131,6 +131,7 @@ SYSTEMS: tuple[System, ...] = (
         "ProPD", "2402.13485", "draft",
         (
             "decoding/test_early_pruning.py::test_what_is_pruned_is_not_computed",
+            "decoding/test_early_head.py::test_where_states_are_wide_or_memory_is_limited_a_map_of_low_rank_is_learnt",
             "controllers/test_cost_model.py::test_the_size_is_the_one_that_brute_force_finds_for_a_straight_line",
             "controllers/test_cost_model.py::test_the_line_follows_a_step_change_of_what_passes_take",
         ),
