@@ -14,9 +14,11 @@ from contracts.tiny_networks import trained_resources
 from training_kit import V, target
 from two_vocabularies import TEXT, Pieces
 
+from specchat.config.trained_drafters import NO_TRAINED
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters.options import DIVERGENCES
+from specchat.engine.server.kept_drafters import KeptDrafters, learning_report
 from specchat.training import adapted_draft
 from specchat.training.distillation import LOSSES
 
@@ -250,3 +252,30 @@ def wrote_by_draft(models, learning):
     """What the draft model says without any adapter, as if the target had written it."""
     new = learning._kept.at(slice(-learning._new, None))
     return models[1].head(new.states.float()).argmax(dim=1).int()
+
+
+@pytest.mark.parametrize("drafter", ["draft_model", "cross_vocabulary"])
+def test_the_engine_keeps_what_a_draft_model_learns_under_its_name_and_reports_it(models, drafter):
+    other = OTHER_WORDS if drafter == "cross_vocabulary" else OWN
+
+    def session():
+        kept = KeptDrafters(lambda: "ab" * 32, pytest.fail)
+        resources = trained_resources(OWN, other, draft_name="small").keeping(kept.keep)
+        kept.learn(True)
+        given = {**SETTINGS, "drafter": drafter, "learn": True}
+        return converse(models[0], models[1], Letters(V), resources, **given), kept
+
+    conversation, kept = session()
+    collect(conversation.reply(NARROW[0], 7))
+    kept.replied()
+    kept.work(lambda: False)
+    report = learning_report(conversation, NO_TRAINED, kept, forget=False)
+    assert (report.drafter, report.replies, report.why) == ("small", 1, "")
+    assert report.updates > 0
+    assert report.disk_bytes > 0
+    conversation, kept = session()
+    again = learning_report(conversation, NO_TRAINED, kept, forget=False)
+    assert (again.replies, again.updates) == (1, report.updates), "it is there after a restart"
+    gone = learning_report(conversation, NO_TRAINED, kept, forget=True)
+    assert (gone.replies, gone.disk_bytes) == (0, 0)
+    assert gone.freed_bytes > 0
