@@ -396,6 +396,7 @@ SYSTEMS: tuple[System, ...] = (
             "drafters/test_cross_vocabulary.py::test_ngrams_that_were_met_raise_what_is_accepted",
             "training/test_adapted_draft.py::test_with_other_tokens_it_learns_through_the_translation",
             "training/test_adapted_draft.py::test_what_is_learnt_in_draft_tokens_are_laws_of_shared_tokens_and_the_tokens_of_ngrams",
+            "drafters/test_cross_vocabulary.py::test_a_head_ends_branches_that_the_target_would_refuse_and_the_text_stays",
         ),
         "training of the draft itself: an adapter of its last states learns (`/learn`). Its head that ends branches is "
         "SpecDec++'s here (`cross_vocabulary.stop`). Rules that use probabilities: guesses are points",

@@ -416,6 +416,14 @@ if self.size_bytes > 2 * self.most_bytes:
         ("tests/training/test_plain_text.py", "-k", "law"),
     ),
     Mutation(
+        "drafter cross_vocabulary",
+        "goes on where its head says that a branch ends",
+        "CrossVocabulary.propose",
+        "len(going) < len(frontier)",
+        "len(going) > len(frontier)",
+        ("tests/drafters/test_cross_vocabulary.py", "-k", "ends_branches"),
+    ),
+    Mutation(
         "training",
         "takes the larger of both probabilities as shared",
         "overlap",
