@@ -90,6 +90,20 @@ def whole():
     return model, PrunableFile(model, lambda: (source, model.network.shape), narrower)
 
 
+def test_a_text_like_those_that_were_learnt_becomes_likelier(whole):
+    model, file = whole
+    text = texts_of(model, 1, 24)[0]
+    ranking = file.by_magnitude()
+    *_, recovered = file.recover(ranking, 0.3, [text] * 3, 4)
+    assert recovered
+    likely = []
+    for added in ({}, recovered):
+        pruned = file.pruned(ranking, 0.3, added)
+        likely.append(sum(float(logits_of(pruned, text[:end]).log_softmax(0)[text[end]]) for end in range(8, 24)))
+    assert likely[1] > likely[0] + 3.0
+
+
+@pytest.mark.slow
 def test_acceptance_rises_by_recovery_on_texts_that_it_did_not_learn_from(whole):
     model, file = whole
     texts = texts_of(model, 60)

@@ -59,7 +59,7 @@ EDITS = (
         "recovery",
         "optimiser.step()",
         "optimiser.zero_grad()",
-        ("tests/models/test_recovery.py", "-k", "acceptance_rises"),
+        ("tests/models/test_recovery.py", "-k", "becomes_likelier"),
     ),
     Mutation(
         "drafter draft_model",
