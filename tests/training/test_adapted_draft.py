@@ -112,6 +112,7 @@ def test_with_other_tokens_it_learns_through_the_translation(models, states):
     assert spoken(gone_on(models, states, "cross_vocabulary")[0], NARROW) > before + 0.1
 
 
+@pytest.mark.slow
 def test_every_divergence_that_may_be_chosen_teaches(models):
     assert set(DIVERGENCES) <= set(LOSSES)
     before = spoken(conversed(models)[0], NARROW[:2])
@@ -153,6 +154,7 @@ def test_the_text_is_the_same_with_learning_on_and_off(models, drafter, temperat
     assert texts(True) == texts(False)
 
 
+@pytest.mark.slow
 def test_draws_keep_the_targets_law_while_weights_move_between_rounds(models, states):
     """The first token of 420 rounds, drafted with other weights each time."""
     conversation, learning = gone_on(models, states, temperature=1.0, rule="multi_step")

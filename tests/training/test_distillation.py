@@ -237,6 +237,7 @@ def test_of_texts_those_are_left_out_of_which_the_reference_guesses_half():
     assert kept.tolist() == [True] * 4 + [False] * 4 + [True] * 2, "guessed places of texts that stay are learnt too"
 
 
+@pytest.mark.slow
 def test_two_boosted_draft_models_guess_more_places_than_two_copies(model, tmp_path):
     """Texts of two kinds that were never learnt from. `missed` beats a copy from another seed too."""
     noise, texts = torch.Generator().manual_seed(5), []

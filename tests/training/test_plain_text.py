@@ -45,6 +45,7 @@ def test_a_text_is_encoded_whole_in_parts():
     assert tokens_of(text, Words()) == [5, 9, 11, 7, *[8] * 3000]
 
 
+@pytest.mark.slow
 def test_a_draft_model_that_learnt_plain_text_begins_ahead_and_goes_on_after_an_interrupt(tmp_path):
     model = target(forgetful=True)
     warm, written = Sampling(temperature=1.0), []
