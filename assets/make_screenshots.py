@@ -37,6 +37,9 @@ SETTINGS = {
 }  # fmt: skip
 """The pair's own drafter, and trees that branch in most rounds."""
 
+OTHER_PAIR = "smol"
+"""It races against the pair in use; small, so that loading it is quick."""
+
 WIDE, SMALL, NARROW = (120, 40), (80, 24), (60, 20)
 QUESTIONS = {
     WIDE: (
@@ -185,6 +188,42 @@ async def choosing(app: App, pilot: Keys) -> None:
     await pilot.pause(0.5)
 
 
+async def asking_what_if(app: App, pilot: Keys) -> None:
+    """A round beside what it would have been with a larger tree."""
+    await command("/whatif nodes=24 width=4")(app, pilot)
+    await until(pilot, lambda: "the price" in text_of(app))
+    await pilot.pause(0.5)
+
+
+async def learning(app: App, pilot: Keys) -> None:
+    """The lesson on trees, with the numbers of the last reply."""
+    await command("/lesson 4")(app, pilot)
+    await until(pilot, lambda: "the engine does your" not in text_of(app))
+    await pilot.pause(1.0)
+
+
+async def racing_models(app: App, pilot: Keys) -> None:
+    """A race of two models that is over; nothing else stands still as long as the other is loaded."""
+    await whole(app, pilot)
+    await say(app, pilot, f"/race {OTHER_PAIR} Name three colours, with a few words about each.")
+    await until(pilot, lambda: "two models write two texts" in text_of(app))
+    await pilot.pause(1.0)
+
+
+async def looking_into(app: App, pilot: Keys) -> None:
+    """The layers at which a token was decided, below its tree, and a heat line under the reply."""
+    await whole(app, pilot)
+    await say(app, pilot, "/lens on")
+    await until(pilot, lambda: bool(app.chat.engine.settings.get("lens")))
+    await ask(app, pilot, "What does LIFO mean? One sentence.")
+    await replied(app, pilot)
+    app.context.session.change("lens", False)  # the scenes behind this one do without
+    panel = app.chat_screen.tree_panel
+    panel.focus()
+    await pilot.press("right", "right")
+    await pilot.pause(0.5)
+
+
 async def racing(app: App, pilot: Keys) -> None:
     """A race that is over."""
     await whole(app, pilot)
@@ -243,9 +282,13 @@ SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
         Scene("tree-map", command("/tree map")),
         Scene("tree-walking", walking, ("escape", "escape")),
         Scene("alternatives", choosing, ("escape", "escape", "escape")),
+        Scene("what-if", asking_what_if, ("escape",)),
+        Scene("lesson", learning, ("escape", "escape")),
         Scene("race", racing, ("escape",)),
+        Scene("race-models", racing_models, ("escape",)),
         Scene("bench", measuring, ("escape",)),
         Scene("chat-light", command("/theme specchat-light")),
+        Scene("lens", looking_into, ("escape", "escape")),
         Scene("show", showing, ("ctrl+l", "escape")),
         Scene("tree-slow-motion", slowly),
     ),

@@ -138,6 +138,9 @@ ANY_DRAFT_MODEL = "any_draft_model"
 TRAINED_WEIGHTS = "trained_weights"
 """What a method requires that is built from a drafter trained for the target."""
 
+SHIPPED_HEAD = "shipped_head"
+"""What a method requires that is built from a drafting head in the target's own files."""
+
 DATASTORE = "datastore"
 """What a method requires that looks into a datastore with the target's tokens."""
 
@@ -156,8 +159,8 @@ class Method:
 
     Args:
         requires: what a pair must have for it besides a target, with its default options: `DRAFT_MODEL` or
-            `ANY_DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use; or
-            `DATASTORE`, which the option `store` names.
+            `ANY_DRAFT_MODEL`; `TRAINED_WEIGHTS`, of which the method's option `weights` names the drafter to use;
+            `DATASTORE`, which the option `store` names; or `SHIPPED_HEAD`.
         runs_the_target: whether it drafts with the target's own weights, or some of them.
         makes_a_network: whether it makes a network of its own in memory. Its class then says what that takes
             (`network_memory`).
@@ -181,7 +184,7 @@ class Method:
     drafts_ahead: bool = False
 
     def __post_init__(self) -> None:
-        unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, DATASTORE}
+        unknown = set(self.requires) - {DRAFT_MODEL, ANY_DRAFT_MODEL, TRAINED_WEIGHTS, SHIPPED_HEAD, DATASTORE}
         assert not unknown, f"{self.name} requires what no pair has: {unknown}"
 
     @property
@@ -200,6 +203,10 @@ class Method:
         return TRAINED_WEIGHTS in self.requires
 
     @property
+    def needs_shipped_head(self) -> bool:
+        return SHIPPED_HEAD in self.requires
+
+    @property
     def weights_option(self) -> str:
         """The option that names the trained drafter to use; empty where none can be trained for it."""
         return "weights" if self.needs_weights else "model" if self.trainable else ""
@@ -211,7 +218,8 @@ class Method:
     @property
     def runs_a_network(self) -> bool:
         """Whether guesses cost passes of a network."""
-        return self.needs_draft_model or self.runs_the_target or (self.needs_weights and not self.in_target_pass)
+        trained = self.needs_shipped_head or (self.needs_weights and not self.in_target_pass)
+        return self.needs_draft_model or self.runs_the_target or trained
 
     def load(self) -> Any:
         """The method's class, imported now."""

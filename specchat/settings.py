@@ -137,7 +137,7 @@ class Settings:
     )
     learn: bool = option(
         False,
-        "let the trained drafter in use learn from your replies while the engine is idle; they stay on this machine",
+        "let the trained drafter or draft model in use learn from your replies while idle; they stay on this machine",
     )
     lens: bool = option(
         False,

@@ -2,13 +2,14 @@
 
 from specchat.acceptance.options import (
     FairOptions,
+    JudgeOptions,
     LenientOptions,
     NestOptions,
     RollbackOptions,
     TransferOptions,
     TypicalOptions,
 )
-from specchat.registry import Method, Table
+from specchat.registry import TRAINED_WEIGHTS, Method, Table
 
 ACCEPTANCE_RULES = Table(
     "rule",
@@ -94,5 +95,14 @@ ACCEPTANCE_RULES = Table(
         "AMBEDKAR arXiv:2509.02133",
         lossless="no",
         options=FairOptions,
+    ),
+    Method(
+        "judge",
+        "specchat.acceptance.judge:Judge",
+        "as follow, and keep guesses that a trained judge finds right by the target's states",
+        "Judge Decoding arXiv:2501.19309",
+        lossless="no",
+        options=JudgeOptions,
+        requires=(TRAINED_WEIGHTS,),
     ),
 )

@@ -30,9 +30,10 @@ class Nest(AcceptanceRule):
     all else. Where lambda < beta and the token is a copy, what follows it in the source is taken too, for as long as
     p(w) ≥ gamma / 2 · max p. `Verdict.sources` says which token of the text each accepted one is a copy of.
 
-    Reference: Li et al., Nearest Neighbor Speculative Decoding, arXiv:2405.19325. Differs: copies are found by equal
-    tokens, as the drafter finds them, not by the target's states; the farthest distance is at least that of what no
-    copy says, so that a single copy can be trusted; at temperature 0 the likeliest token of the mixture is taken.
+    Reference: Li et al., Nearest Neighbor Speculative Decoding, arXiv:2405.19325. Differs: copies are those that
+    the drafter finds, by equal tokens, or by the target's states where a datastore holds some; the farthest distance is
+    at least that of what no copy says, so that a single copy can be trusted; at temperature 0 the likeliest token of
+    the mixture is taken.
     """
 
     wants_sources = True

@@ -55,6 +55,17 @@ class NestOptions:
 
 
 @dataclass(frozen=True)
+class JudgeOptions:
+    weights: str = option("", "which trained judge to use, by name; if empty, the newest for the target")
+    threshold: float = option(
+        0.5,
+        "a guess that the judge finds likelier right than this is accepted; 1: as `follow`",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+
+@dataclass(frozen=True)
 class FairOptions:
     swap: str = option(
         "he:she,him:her,man:woman,men:women,boy:girl,father:mother,son:daughter,brother:sister,husband:wife",

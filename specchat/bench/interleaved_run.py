@@ -140,6 +140,8 @@ def missing_for_drafters(
             missing[name] = f"needs weights: specchat train PAIR --drafter {name}"
         if method.needs_datastore and not datastore:
             missing[name] = "needs a datastore: specchat datastore build"
+        if method.needs_shipped_head:
+            missing[name] = "needs a head in the target's files, which are not read yet: name it where they have one"
     return missing
 
 

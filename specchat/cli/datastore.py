@@ -19,12 +19,21 @@ from specchat.engine.protocol.text import safe_in_json, visible
 from specchat.errors import StoreError, UsageError, nearest, short
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from specchat.config.datastore_files import DatastoreFile, DatastoreHeader
     from specchat.core.vocabulary import TokenTable
 
 app = typer.Typer(help="Stores of text for the drafter `datastore`: build, list, remove.", no_args_is_help=True)
 
 _MOST_TOKENS = 8_000_000
+
+_MOST_STATES = 1 << 18
+"""No more tokens are stored with states: of SmolLM2-135M those take 300 MB."""
+
+_WINDOW_TOKENS = 512
+"""The target reads a text in pieces of so many tokens, each from nothing."""
 
 Named = tuple[str, str]
 """The name of a file or chat, and a text from it."""
@@ -56,6 +65,14 @@ def build(
             help="the most tokens to store; each takes 6 or 8 bytes of disk, and 50 of memory meanwhile",
         ),
     ] = _MOST_TOKENS,
+    states: Annotated[
+        bool,
+        typer.Option(
+            "--states",
+            help="also keep the target's hidden states, by which places are found where it was in a like state: it "
+            "reads all texts, and each token takes twice its width in bytes more; 262,144 tokens at most",
+        ),
+    ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="replace the datastore of this name")] = False,
 ) -> None:
     """Build a datastore from files, folders or your chats. It stays on this machine, and only you can read it."""
@@ -84,7 +101,8 @@ def build(
     vocabulary = (
         ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
     )
-    _write(file, target.name, vocabulary, list(_encoded(named, vocabulary, tokens)))
+    found = list(_encoded(named, vocabulary, min(tokens, _MOST_STATES) if states else tokens))
+    _write(file, target.name, vocabulary, found, _states_of(pair, [text for _, text in found]) if states else None)
 
 
 @app.command("list")
@@ -165,7 +183,15 @@ def _encoded(named: Iterable[Named], vocabulary: TokenTable, most: int) -> Itera
             return
 
 
-def _write(file: Path, target: str, vocabulary: TokenTable, named: list[tuple[str, list[int]]]) -> None:
+def _write(
+    file: Path,
+    target: str,
+    vocabulary: TokenTable,
+    named: list[tuple[str, list[int]]],
+    states: tuple[NDArray[np.float16], int] | None,
+) -> None:
+    import msgspec
+
     from specchat.config.datastore_files import DatastoreHeader
     from specchat.config.kept_files import replacing
     from specchat.core.vocabulary import table_sha256
@@ -179,10 +205,12 @@ def _write(file: Path, target: str, vocabulary: TokenTable, named: list[tuple[st
             names.append((start, name))
     tokens = joined(texts, size)
     header = DatastoreHeader(target, table_sha256(vocabulary), size, token_width(size), len(tokens), len(texts), made)
+    if states is not None:
+        header = msgspec.structs.replace(header, state_width=states[0].shape[1])
     typer.echo(f"sorting {len(tokens):,} tokens; the file takes {sized(header.file_bytes)}", err=True)
     try:
         with replacing(file) as draft, draft.open("wb") as opened:
-            write_datastore(opened, header, tokens, names)
+            write_datastore(opened, header, tokens, names, *(states or ()))
     except OSError as error:
         raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
     size_bytes = file.lstat().st_size
@@ -271,6 +299,41 @@ def _text_of(file: Path) -> str | None:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return None
+
+
+def _states_of(pair: str | None, texts: list[list[int]]) -> tuple[NDArray[np.float16], int]:
+    """The states of the texts' tokens after the target's last layer but one, and that layer; of end marks zeros."""
+    from specchat.bench.configurations import load_pair, settings_in_force
+
+    settings = settings_in_force({"pair": pair} if pair is not None else {}).but({"drafter": "none"})
+    target = load_pair(settings).target.model
+
+    import numpy as np
+    import torch
+
+    from specchat.core.states import HiddenStateSink, TextStates
+    from specchat.models.decoder.cache_rows import LAZY_TOKENS
+
+    layer = max(0, target.layers - 2)
+    window = max(1, min(_WINDOW_TOKENS, target.context_tokens - LAZY_TOKENS - 1))
+    if not target.flexible_passes:
+        raise UsageError("--states needs a target that shows its layers' states: backend = own")
+    rows = np.zeros((sum(len(text) + 1 for text in texts), target.hidden_size), np.float16)
+    at, taken = 0, list[TextStates]()
+    sink = HiddenStateSink(frozenset({layer}), taken.append)
+    for text in texts:
+        for start in range(0, len(text), window):
+            first = max(0, min(start, len(text) - window))  # the last piece begins earlier, to see as much as others
+            taken.clear()
+            target.prefill(())
+            piece = text[first : first + window]
+            target.prefill([*piece, *piece[-1:] * (LAZY_TOKENS + 1)], tap=sink)  # of fewer tokens reading is put off
+            said = torch.cat([part.layers[layer].float().cpu() for part in taken])[: len(piece)]
+            rows[at + first : at + first + len(piece)] = said.clamp(-65504, 65504).half().numpy()
+        at += len(text) + 1
+        typer.echo(f"read {at:,} of {len(rows):,} tokens", err=True)
+    target.prefill(())
+    return rows, layer
 
 
 def _name_of(path: Path) -> str:

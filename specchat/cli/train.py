@@ -14,7 +14,10 @@ def train(
     pair: Annotated[str, typer.Argument(help="The pair whose target it drafts for.", autocompletion=model_names)],
     drafter: Annotated[
         str,
-        typer.Option(help=f"{', '.join(FAMILIES)}: what is trained.", show_default="hydra, or what --from names"),
+        typer.Option(
+            help=f"{', '.join(FAMILIES)}, or judge (a rule): what is trained.",
+            show_default="hydra, or what --from names",
+        ),
     ] = "",
     start: Annotated[
         str,
@@ -45,7 +48,7 @@ def train(
     select: Annotated[
         str,
         typer.Option(
-            help="With a reference behind or missed; of chains of guesses reached, confidence or guessable.",
+            help="With a reference behind, missed or prompts; of chains of guesses reached, confidence or guessable.",
             show_default="behind or reached",
         ),
     ] = "",
@@ -61,6 +64,12 @@ def train(
         int,
         typer.Option(metavar="<int>", help="Of prompt_tokens or mtp: embeddings for one place, averaged; 1 to 16."),
     ] = 1,
+    plain: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Plain text that a draft_model learns first, by its next tokens.", show_default="none"
+        ),
+    ] = "",
     prompts: Annotated[
         str,
         typer.Option(
@@ -92,9 +101,10 @@ def train(
     it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
     from specchat.cli.training_run import RunOptions, run_training
-    from specchat.config.trained_drafters import suggested_name
+    from specchat.config.trained_drafters import JUDGE, suggested_name
     from specchat.training.limits import (
         method_of,
+        refuse_plain,
         refuse_unknown_loss,
         refuse_unknown_texts,
         start_named,
@@ -103,15 +113,36 @@ def train(
     from specchat.training.training_request import TrainingRequest, is_begun
 
     target = trainable_target(pair)
+    how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
+    if drafter == JUDGE:
+        from specchat.cli.judge_training import train_judge
+
+        name = name or suggested_name(pair, JUDGE)
+        whole = (pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts)
+        raise typer.Exit(train_judge(TrainingRequest(*whole), how))
     drafter = method_of(drafter, start, target)
     refuse_unknown_loss(drafter, loss, reference, select)
     refuse_unknown_texts(drafter, texts)
+    refuse_plain(drafter, plain, start)
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
     request = TrainingRequest(
-        pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts, ensemble
+        pair,
+        drafter,
+        prompts,
+        tokens,
+        hours,
+        name,
+        seed,
+        resume,
+        start,
+        loss,
+        reference,
+        select,
+        texts,
+        ensemble,
+        plain,
     )
-    how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
     raise typer.Exit(run_training(request, how))

@@ -48,6 +48,8 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         texts: how many.
         made: when.
         byteorder: of the suffix array.
+        state_width, state_layer: how many numbers the target's state of each token has, and after which layer; 0 where
+            states are not kept.
         names_bytes: what the names of the files take that the texts are from; 0 where they are not known.
     """
 
@@ -60,6 +62,8 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     made: Annotated[str, msgspec.Meta(max_length=40)]
     byteorder: Annotated[str, msgspec.Meta(pattern="^(little|big)$")] = sys.byteorder
     names_bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST_NAMES_BYTES)] = 0
+    state_width: Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)] = 0
+    state_layer: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
 
     @property
     def separator(self) -> int:
@@ -68,7 +72,8 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def file_bytes(self) -> int:
-        return HEADER_BYTES + self.tokens * (SUFFIX_BYTES + self.token_bytes) + self.names_bytes
+        of_token = SUFFIX_BYTES + self.token_bytes + 2 * self.state_width
+        return HEADER_BYTES + self.tokens * of_token + self.names_bytes
 
     def packed(self) -> bytes:
         packed = _MAGIC + msgspec.json.encode(self)

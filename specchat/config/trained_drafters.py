@@ -24,6 +24,9 @@ FORMAT = 1
 DRAFT_MODEL = "draft_model"
 """The method of trained drafters that are draft models of the target's pairs, besides those that a pair names."""
 
+JUDGE = "judge"
+"""The rule for which weights are trained."""
+
 _MOST_BYTES = 64 << 10
 _MOST_WEIGHT_BYTES = 8 << 30
 _MOST_OPTIONS = 64
@@ -131,7 +134,8 @@ class TrainedDrafters:
             why = f"{method}.weights = {short(wanted)} names no trained drafter for {self.target}"
             why += nearest(wanted, known) if known else ""
         else:
-            why = f"drafter {method!r} needs weights trained for {self.target}, and none are here"
+            family = "rule" if method == JUDGE else "drafter"
+            why = f"{family} {method!r} needs weights trained for {self.target}, and none are here"
             reasons = [f"{name}: {one.reason}" for name, one in self.refused.items() if one.method in (method, "")]
             why += f" ({'; '.join(reasons[:_MOST_REASONS])})" if reasons else ""
         return f"{why}; {self._way_out(method, wanted, able)}"
@@ -143,6 +147,8 @@ class TrainedDrafters:
         if pullable:
             name = wanted if wanted in pullable else pullable[0]
             return f"`specchat models pull {name}` fetches some; nearest that works: drafter 'suffix'"
+        if method == JUDGE:
+            return f"`specchat train PAIR --drafter {JUDGE}` trains one; nearest that works: rule 'follow'"
         return "`specchat models list` shows all trained drafters; nearest that works: drafter 'suffix'"
 
 

@@ -33,6 +33,11 @@ class SmallestBudget(Controller):
         for controller in self._controllers:
             controller.observe(round)
 
+    def learn_with(self, other: Controller) -> None:
+        assert isinstance(other, SmallestBudget), "controllers of the same settings learn together"
+        for own, theirs in zip(self._controllers, other._controllers, strict=True):
+            own.learn_with(theirs)
+
     def save_state(self) -> bytes:
         return next(filter(None, (controller.save_state() for controller in self._controllers)), b"")
 

@@ -160,6 +160,12 @@ class Goodput(Controller):
         if seen.drafting_rounds < _FEW or (seen.drafting_rounds + seen.plain_rounds) % _SETTLED == 0:
             self._known = self._deep = None
 
+    def learn_with(self, other: Controller) -> None:
+        """Texts that share passes share what was learnt, so trials are made, and paid for, once for all of them."""
+        assert isinstance(other, Goodput), "controllers of the same settings learn together"
+        self.costs, self.statistics, self._free = other.costs, other.statistics, other._free
+        self.account, self._free_account = other.account, other._free_account
+
     def save_state(self) -> bytes:
         """Nothing before a round had a guess, nor of passes that other texts shared."""
         from specchat.controllers.kept_account import ROWS, KeptAccount  # where a GPU is measured msgspec is missing

@@ -5,7 +5,7 @@ With what drafters and models may do besides: keep a state, work while idle, lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,8 +16,9 @@ from torch import Tensor
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.memory import NetworkMemory
+from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import Adapter, HeadNeeds
+from specchat.core.request import Adapter, HeadNeeds, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.states import TextStates
@@ -221,6 +222,41 @@ class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
         """What it has learnt so far."""
 
 
+class LearningDraft(LearnsFromReplies, Protocol):
+    """Lets the draft model of a drafter learn: it changes what the draft model says of its last states."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether replies are learnt from now."""
+
+    @property
+    def active(self) -> bool:
+        """Whether passes are made with `request`: replies are learnt from, or something was learnt."""
+
+    @property
+    def states(self) -> Tensor:
+        """(n, d) last states of the nodes that were read last, as the draft model computed them."""
+
+    def start(self, history: Sequence[int]) -> None:
+        """A reply begins behind this text: from here to its end the weights stay as they are."""
+
+    def request(self, request: PassRequest) -> PassRequest:
+        """The same request of the draft model, with what was learnt."""
+
+    def law(self, reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """(n, K) the target's likeliest tokens after these nodes, and the logarithms of their probabilities."""
+
+    def add(self, states: Sequence[Tensor], likeliest: Tensor, log_p: Tensor, wrote: Sequence[int], sure: bool) -> None:
+        """Note places of the reply, to be learnt from.
+
+        Args:
+            states: (d,) the draft model's last state at each.
+            likeliest, log_p: (n, K) what `law` says there, in the draft model's tokens; −1 for those that it has not.
+            wrote: the draft token that follows.
+            sure: whether that token alone is to be learnt.
+        """
+
+
 class LearningTrainedNetwork(TrainedNetwork, LearnsFromReplies, Protocol):
     """A trained network that can go on learning from the user's replies."""
 
@@ -280,6 +316,10 @@ class Ranking:
         )
 
 
+Recovered = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
+"""Low-rank additions to the products of a pruned network; see `Adapter.factors`."""
+
+
 class Prunable(Protocol):
     """A target of whose weights a narrower network can be made. They are read from its file again."""
 
@@ -294,12 +334,18 @@ class Prunable(Protocol):
         """Heads and channels by what the loss on these texts, all of one length, would lose without them, to first
         order. Yields None after every piece of work, then the ranking."""
 
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
-        """A model without this share of the heads and channels, those that matter least. It takes texts as long as the
-        target does now."""
+    def recover(
+        self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int
+    ) -> Iterator[Recovered | None]:
+        """What is added to such a model's products, learnt from at least two texts of the target, all of one length;
+        nothing where that does not help. Yields None after every piece of work, then the additions."""
 
-    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
-        """What such a model will take, ranked by so many texts of so many tokens."""
+    def pruned(self, ranking: Ranking, ratio: float, recovered: Recovered = ...) -> Model:
+        """A model without this share of the heads and channels, those that matter least, and with these additions,
+        which are left out where they were learnt for another share. It takes texts as long as the target does now."""
+
+    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
+        """What such a model will take, ranked by so many texts of so many tokens, and perhaps recovered by them."""
 
 
 @runtime_checkable

@@ -348,6 +348,13 @@ class Controller(ABC):
     def observe(self, round: Round) -> None:
         """Learn from a round, its timings included."""
 
+    def learn_with(self, other: Controller) -> None:
+        """Learn from now on from the rounds of another text, too, as its controller learns from these; not by default.
+
+        Args:
+            other: of the same class, with the same options and budget, over the same models.
+        """
+
     def save_state(self) -> bytes:
         """What a later engine with the same models may begin with; nothing by default."""
         return b""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
+from specchat.acceptance.judge import JudgeHead
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.controllers import choose_controllers
 from specchat.controllers.combined import SmallestBudget
@@ -93,10 +94,7 @@ def _looped(
     loop = Overlapped(*parts, settings.loop, AheadState(drafter))
     if settings.loop == "mirror":
         if not target.flexible_passes:
-            raise CombinationError(
-                "loop 'mirror' looks into the middle of a pass, which llama.cpp does not allow; nearest that works: "
-                "loop 'overlap', or backend = own"
-            )
+            raise _middle_refused("loop 'mirror'", target, "loop 'overlap'")
         loop.early_layer = min(settings.mirror_layer or max(1, 2 * target.layers // 3), target.layers)
         loop.early = EarlyHead(target, loop.early_layer, learns, low_rank=bool(settings.memory))
         loop.candidates = settings.mirror_candidates
@@ -104,7 +102,8 @@ def _looped(
 
 
 def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
-    """Refuse parts that leave a pass between its layers, of a target that computes whole passes alone.
+    """Refuse parts that leave a pass between its layers, of a target that computes whole passes alone. It shows states
+    to rules, which look at them afterwards.
 
     Raises:
         CombinationError: names the part.
@@ -112,16 +111,20 @@ def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
     named = (
         ("drafter", settings.drafter, speculator.drafter.taps),
         ("policy", settings.policy, speculator.policy.taps),
-        ("rule", settings.rule, speculator.rule.taps),
     )
     for family, name, taps in named:
         if taps and not speculator.target.flexible_passes:
-            where = "a target on another machine" if isinstance(speculator.target, TargetElsewhere) else "llama.cpp"
-            nearest = "the target here" if isinstance(speculator.target, TargetElsewhere) else "backend = own"
-            raise CombinationError(
-                f"{family} {name!r} looks into the middle of a pass, which {where} does not allow; nearest "
-                f"that works: drafter 'token_recycling', or {nearest}"
-            )
+            raise _middle_refused(f"{family} {name!r}", speculator.target, "drafter 'token_recycling'")
+
+
+def _middle_refused(part: str, target: Model, nearest: str) -> CombinationError:
+    where, other = ("llama.cpp", "backend = own")
+    if isinstance(target, TargetElsewhere):
+        where, other = ("a target on another machine", "the target here")
+    return CombinationError(
+        f"{part} looks into the middle of a pass, which {where} does not allow; nearest that works: {nearest}, "
+        f"or {other}"
+    )
 
 
 def nested_engines(settings: Settings) -> EngineFactory:
@@ -215,6 +218,10 @@ def _rule(settings: Settings, target: Model, resources: PairResources) -> Accept
     if getattr(made, "wants_target", False):
         by_target: AcceptanceRule = made(options, target, resources.vocabulary)
         return by_target
+    if method.needs_weights:
+        trained = resources.trained.choose(method.name, options.weights)
+        judge: AcceptanceRule = made(options, JudgeHead.read(trained, target.hidden_size, target.layers))
+        return judge
     rule: AcceptanceRule = made(options)
     if isinstance(target, TargetElsewhere):
         return JudgedElsewhere(rule, method.name, settings.options_for(method.name))

@@ -64,6 +64,8 @@ def check_settings(
         _refuse_other_tokens(settings, draft_models)
     for choice in _with_weights(chosen):
         trained.choose(choice.name, choice.options.weights)
+    if (judge := _judge_of(settings)) is not None:
+        trained.choose(settings.rule, judge)
     for choice in chosen.leaves():
         if choice.method.needs_datastore and datastores is not None:
             datastores.choose(choice.options.store)
@@ -130,8 +132,8 @@ def _refuse_other_tokens(settings: Settings, known: Mapping[str, bool]) -> None:
 
 
 def needs_weights(settings: Settings) -> bool:
-    """Whether a drafter that the settings ask for is built from trained weights."""
-    return bool(_with_weights(choose_drafter(settings)))
+    """Whether a drafter or rule that the settings ask for is built from trained weights."""
+    return bool(_with_weights(choose_drafter(settings))) or _judge_of(settings) is not None
 
 
 def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]:
@@ -146,7 +148,9 @@ def drafters_to_fetch(settings: Settings, trained: TrainedDrafters) -> list[str]
 def trained_in_use(settings: Settings, trained: TrainedDrafters) -> list[str]:
     """Names of the trained drafters that these settings draft with; the settings fit the pair."""
     needed = _with_weights(choose_drafter(settings))
-    return [trained.choose(choice.name, choice.options.weights).name for choice in needed]
+    names = [trained.choose(choice.name, choice.options.weights).name for choice in needed]
+    judge = _judge_of(settings)
+    return names if judge is None else [*names, trained.choose(settings.rule, judge).name]
 
 
 def losslessness(settings: Settings) -> LosslessClaim:
@@ -180,6 +184,12 @@ def keeps_draws(policy: Method, kind: DrawKind) -> bool:
 
 def _with_weights(choice: DrafterChoice) -> list[DrafterChoice]:
     return [part for part in choice.leaves() if part.method.needs_weights]
+
+
+def _judge_of(settings: Settings) -> str | None:
+    """The name of the weights that the rule uses, empty for the newest; None for a rule without weights."""
+    method = ACCEPTANCE_RULES[settings.rule]
+    return str(method.make_options(settings.options_for(method.name)).weights) if method.needs_weights else None
 
 
 def _check_options(settings: Settings) -> None:

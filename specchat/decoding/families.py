@@ -15,7 +15,8 @@ FAMILIES: tuple[Table, ...] = (DRAFTERS, TREE_POLICIES, ACCEPTANCE_RULES, CONTRO
 
 
 def methods_with_weights() -> tuple[str, ...]:
-    return tuple(name for name, method in DRAFTERS.items() if method.weights_option)
+    """Names of the methods for which something is trained."""
+    return tuple(method.name for _, method in methods() if method.weights_option)
 
 
 def methods() -> Iterator[tuple[str, Method]]:

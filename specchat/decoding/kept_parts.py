@@ -56,10 +56,17 @@ class ControllerCache:
     settings were changed and changed back. Controllers remember times and counts, never texts.
     """
 
-    def __init__(self, saved: Callable[[Settings], bytes] = lambda settings: b"") -> None:
-        """`saved`: what a controller of such settings had learnt in an earlier engine; empty where that is nothing."""
+    def __init__(
+        self, saved: Callable[[Settings], bytes] = lambda settings: b"", beside: ControllerCache | None = None
+    ) -> None:
+        """Nothing kept yet.
+
+        Args:
+            saved: what a controller of such settings had learnt in an earlier engine; empty where that is nothing.
+            beside: those of another text over the same models: controllers of the same settings learn together.
+        """
         self._controllers: OrderedDict[str, tuple[Settings, Controller]] = OrderedDict()
-        self._saved = saved
+        self._saved, self._beside = saved, beside
 
     def __len__(self) -> int:
         return len(self._controllers)
@@ -67,7 +74,11 @@ class ControllerCache:
     def kept(self, settings: Settings, new: Controller) -> Controller:
         """The controller that was made from such settings before; the new one where none is kept, which is then."""
         made_from = made_with(settings)
-        if made_from not in self._controllers and (state := self._saved(settings)):
+        if made_from in self._controllers:
+            pass
+        elif self._beside is not None and made_from in self._beside._controllers:
+            new.learn_with(self._beside._controllers[made_from][1])
+        elif state := self._saved(settings):
             try:
                 new.restore_state(state)
             except ValueError as error:

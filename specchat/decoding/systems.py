@@ -62,10 +62,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "acceptance/test_recursion.py::test_more_children_are_accepted_more_often_and_more_than_tries_that_ignore_the_law",
             "drafters/test_several_models.py::test_two_models_cover_more_than_either_and_their_tree_is_smaller_than_both_together",
+            "training/test_distillation.py::test_two_boosted_draft_models_guess_more_places_than_two_copies",
         ),
-        "tuning draft models in a series, each on the prompts that all before it miss: `--select missed` leaves out "
-        "single places, and compares with one earlier model. Offloading",
-        also="boost-tuning is `specchat train --select missed`",
+        "a series of more than two: `--select prompts` compares with one earlier model, and takes a text for reproduced "
+        "of which that guesses half; `--select missed` leaves out single places, which is worth more. Offloading",
+        also="boost-tuning is `specchat train --select prompts`",
     ),
     System(
         "DySpec", "2410.11744", "draft",
@@ -84,6 +85,7 @@ SYSTEMS: tuple[System, ...] = (
         "SpecExec", "2406.02532", "draft",
         (
             "trees/test_specexec.py::test_the_tree_is_the_best_prefixes_of_all_there_are",
+            "decoding/test_exactness.py::test_speculation_never_changes_the_text",
             "trees/test_specexec.py::test_tokens_a_round_grow_with_the_logarithm_of_the_nodes_and_the_text_stays",
         ),
         "the offloaded target for which it was made. `width` bounds children too",
@@ -129,6 +131,7 @@ SYSTEMS: tuple[System, ...] = (
         "ProPD", "2402.13485", "draft",
         (
             "decoding/test_early_pruning.py::test_what_is_pruned_is_not_computed",
+            "decoding/test_early_head.py::test_where_states_are_wide_or_memory_is_limited_a_map_of_low_rank_is_learnt",
             "controllers/test_cost_model.py::test_the_size_is_the_one_that_brute_force_finds_for_a_straight_line",
             "controllers/test_cost_model.py::test_the_line_follows_a_step_change_of_what_passes_take",
         ),
@@ -211,7 +214,13 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Judge Decoding", "2501.19309", "draft",
-        differs="no head is trained to judge guesses by the target's states",
+        (
+            "acceptance/test_judge.py::test_with_threshold_1_the_text_is_the_targets_and_below_it_is_not",
+            "acceptance/test_judge.py::test_the_accepted_path_grows_as_the_threshold_falls",
+            "acceptance/test_judge.py::test_a_planted_wrong_digit_is_refused_and_a_synonym_is_kept",
+        ),
+        "labels by people: a token is right if the last number of the reply survives it (after AutoJudge), in tasks of arithmetic or of a file. A small target is a weak judge",
+        also="lossy, trained by `specchat train PAIR --drafter judge`",
     ),
     System(
         "AMBEDKAR", "2509.02133", "draft",
@@ -287,10 +296,13 @@ SYSTEMS: tuple[System, ...] = (
             "acceptance/test_nest.py::test_with_gamma_2_a_span_goes_on_with_the_likeliest_token_alone_and_with_0_with_any",
             "acceptance/test_nest.py::test_every_accepted_copy_equals_the_text_at_its_source",
             "acceptance/test_nest.py::test_every_accepted_copy_from_a_datastore_equals_its_file",
+            "indexes/test_state_neighbours.py::test_where_all_passages_are_looked_into_the_nearest_places_are_those_of_brute_force",
+            "drafters/test_datastore_drafter.py::test_the_place_with_a_like_state_is_heard_beside_matches_and_followed_in_its_file",
         ),
-        "lossy, as published. Its search for the states nearest to the target's, and the choice of passages before it: "
-        "copies are found by equal tokens",
-        also="with `prompt_lookup`, or `datastore` for files",
+        "lossy, as published. Passages are chosen by their mean states, not by a retriever of words; the state that is "
+        "looked up is the one before the last token, since the target has not computed a later one while it is drafted; copies "
+        "found by equal tokens stand beside those",
+        also="with `prompt_lookup`, or `datastore` for files, with `specchat datastore build --states` by hidden states",
     ),
     System(
         "RASD", "2503.03434", "model",
@@ -347,9 +359,12 @@ SYSTEMS: tuple[System, ...] = (
         (
             "models/test_pruned_weights.py::test_a_pruned_network_is_the_whole_one_with_the_rest_silent",
             "models/test_pruned_weights.py::test_removing_what_matters_least_costs_less_than_removing_by_size_or_by_chance",
+            "models/test_recovery.py::test_acceptance_rises_by_recovery_on_texts_that_it_did_not_learn_from",
         ),
-        "the recovery: nothing is trained after pruning. Unequal layers: every layer loses as many heads and channels, "
-        "and the width of the states stays",
+        "unequal layers: every layer loses as many heads and channels, and the width of the states stays. Recovery learns "
+        "from the chat's own texts while the engine is idle, adds nothing to queries and keys, and keeps what does best "
+        "on texts held out",
+        also="its recovery is `pruned.recover`",
     ),
     System(
         "TriForce", "2404.11912", "model",
@@ -379,8 +394,12 @@ SYSTEMS: tuple[System, ...] = (
             "indexes/test_token_translation.py::test_what_is_translated_spells_the_same",
             "drafters/test_cross_vocabulary.py::test_probabilities_of_the_guesses_at_a_node_never_exceed_1_together",
             "drafters/test_cross_vocabulary.py::test_ngrams_that_were_met_raise_what_is_accepted",
+            "training/test_adapted_draft.py::test_with_other_tokens_it_learns_through_the_translation",
+            "training/test_adapted_draft.py::test_what_is_learnt_in_draft_tokens_are_laws_of_shared_tokens_and_the_tokens_of_ngrams",
+            "drafters/test_cross_vocabulary.py::test_a_head_ends_branches_that_the_target_would_refuse_and_the_text_stays",
         ),
-        "its training online, and rules that use probabilities: guesses are points",
+        "training of the draft itself: an adapter of its last states learns (`/learn`). Its head that ends branches is "
+        "SpecDec++'s here (`cross_vocabulary.stop`). Rules that use probabilities: guesses are points",
     ),
     System(
         "Medusa", "2401.10774", "model",
@@ -391,6 +410,14 @@ SYSTEMS: tuple[System, ...] = (
         ),
         "the training of target and heads together (Medusa-2). With `typical` it is lossy, as published; the first guess "
         "of a round, which Medusa always takes, is tested like all others",
+    ),
+    System(
+        "DFlash 2's selector", "DFlash 2's selector", "model",
+        (
+            "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
+            "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+        ),
+        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",
@@ -466,6 +493,12 @@ SYSTEMS: tuple[System, ...] = (
         "MLP is half as wide as the states. Masks learn the divergence from the target's law, not the text's own tokens",
     ),
     System(
+        "Multi-token prediction (DeepSeek-V3)", "2412.19437", "model",
+        ("models/test_hybrids.py::test_the_head_of_the_files_says_what_transformers_own_layer_says",),
+        "its training: heads are read that come in the files of Qwen3-Next and Qwen3.5. A module for each depth: one "
+        "serves all",
+    ),
+    System(
         "SPACE", "2402.11809", "model",
         (
             "drafters/test_mask_rows.py::test_there_is_no_pass_but_the_targets_and_every_row_is_counted",
@@ -526,10 +559,11 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_distillation.py::test_rewarding_what_the_target_holds_likelier_has_the_gradient_of_the_total_variation",
             "training/test_distillation.py::test_a_normalised_advantage_has_less_variance_than_the_reward_alone",
+            "training/test_plain_text.py::test_a_draft_model_that_learnt_plain_text_begins_ahead_and_goes_on_after_an_interrupt",
         ),
-        "training the draft model on plain text first: it begins from nothing and learns from the target's replies "
-        "alone. Of the target's law 32 tokens are known, all others count as one",
-        also="`draft_model`, trained with `--loss tvd_plus_plus` after another loss (`--from`)",
+        "pretraining on a file of the user's (`--plain`), some megabytes, not hundreds of billions of tokens; embedding "
+        "and head are the target's. Of the target's law 32 tokens are known, all others count as one",
+        also="`draft_model`, trained with `--plain FILE`, then with `--loss tvd_plus_plus` after another loss (`--from`)",
     ),
     System(
         "AdaSPEC", "2510.19779", "model",
@@ -544,9 +578,13 @@ SYSTEMS: tuple[System, ...] = (
         (
             "training/test_online_learning.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
             "training/test_online_learning.py::test_the_text_is_the_same_with_learning_on_and_off",
+            "training/test_adapted_draft.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",
+            "training/test_adapted_draft.py::test_prompts_go_to_the_adapter_of_their_topic_which_other_topics_leave_alone",
+            "controllers/test_goodput.py::test_the_depths_that_online_speculative_decoding_publishes_are_found",
         ),
-        "draft models do not learn, trained networks do; a network for each kind of query: one serves all topics",
-        also="`/learn`: the trained drafter in use learns from replies",
+        "a draft model's adapter learns, not all of its weights, and topics (`draft_model.topics`) are told apart by the "
+        "tokens of prompts; one trained network serves all topics",
+        also="`/learn`: the trained drafter or the draft model in use learns from replies",
     ),
     System(
         "S2D", "2407.01955", "model",

@@ -1,7 +1,7 @@
 """Drafters guess what the target will say. This table is all that listing them needs."""
 
 import specchat.drafters.options as options
-from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, TRAINED_WEIGHTS, Method, Table
+from specchat.registry import ANY_DRAFT_MODEL, DATASTORE, DRAFT_MODEL, SHIPPED_HEAD, TRAINED_WEIGHTS, Method, Table
 
 
 def _network(name: str, summary: str, source: str) -> Method:
@@ -86,6 +86,11 @@ DRAFTERS = Table(
         "Medusa arXiv:2401.10774",
     ),
     _network(
+        "selector",
+        "small trained heads guess all depths at once, and scores of pairs of tokens say which guesses go together",
+        "after DFlash 2's selector (llama.cpp #27342, 2026)",
+    ),
+    _network(
         "amphista",
         "trained heads that attend to each other guess all depths at once from the target's states of the whole text",
         "after Amphista arXiv:2406.13170",
@@ -127,6 +132,13 @@ DRAFTERS = Table(
         options=options.MaskRowsOptions,
         requires=(TRAINED_WEIGHTS,),
         in_target_pass=True,
+    ),
+    Method(
+        "shipped_mtp",
+        "specchat.drafters.shipped_mtp:ShippedMtp",
+        "the head that was trained with the target and comes in its files guesses token after token",
+        "Multi-token prediction of DeepSeek-V3 arXiv:2412.19437",
+        requires=(SHIPPED_HEAD,),
     ),
     Method(
         "layer_skip",

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
+from specchat.core.drafting_networks import LearningDraft
+from specchat.core.reading import Reading
+from specchat.core.request import DEFAULT_REQUEST, EVERYTHING, FIRST, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import ROOT, TokenTree, point
@@ -27,6 +34,7 @@ from specchat.drafters.point_guesses import (
     penalised_candidates,
     points_of,
 )
+from specchat.drafters.stop_head import StopHead
 from specchat.drafters.translated_guesses import Merged, TranslatedGuesses
 from specchat.indexes.called_network import Named, grow_rows
 from specchat.indexes.token_translation import LONGEST_NGRAM, TokenTranslation, TranslatedText
@@ -64,9 +72,11 @@ class CrossVocabulary(CompiledDrafter):
     `draft_model` does.
 
     Reference: Ramakrishnan et al., OmniDraft: A Cross-vocabulary, Online Adaptive Drafter for On-device Speculative
-    Decoding, arXiv:2507.02659. Differs: nothing is trained; one draft token may stand for several of the target's; an
-    n-gram is looked for along the draft's likeliest tokens, with a pass more where one may begin; guesses are points,
-    so the rule must be one that is right about any tree.
+    Decoding, arXiv:2507.02659: its online distillation is that of `LearningDraft`, by the divergence where a token of
+    the target is one of the draft's and by the likelihood of those that an n-gram is made of; its head that ends a
+    branch is `StopHead`. Differs: an adapter of the last state learns, not the draft itself; one draft token may stand
+    for several of the target's; an n-gram is looked for along the draft's likeliest tokens, with a pass more where one
+    may begin; guesses are points, so the rule must be one that is right about any tree.
     """
 
     def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
@@ -83,6 +93,26 @@ class CrossVocabulary(CompiledDrafter):
         self._translated: dict[int, tuple[TranslatedGuesses, int]] = {}  # by the same: its guesses, and its row there
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
         self._network: TranslatedNetwork | None = None  # what compiled code reads with
+        self._stop = StopHead(self._model.hidden_size, options.stop) if options.stop < 1.0 else None
+        self._unused_head = b""
+        own = parts.name == "cross_vocabulary"
+        self._learning = parts.learning(options.divergence, options.topics) if own else None
+        self._states: dict[int, Tensor] = {}  # by node of the draft model's tree, where they are looked at
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """The target's laws, where it learns from replies."""
+        return EVERYTHING if self._learning is not None and self._learning.wanted else FIRST
+
+    def save_state(self) -> bytes:
+        """The stopping head."""
+        return self._unused_head if self._stop is None else self._stop.to_bytes()
+
+    def restore_state(self, state: bytes) -> None:
+        if self._stop is None:
+            self._unused_head = state
+        elif state:
+            self._stop.restore(state)
 
     @property
     def passes(self) -> int:
@@ -91,6 +121,8 @@ class CrossVocabulary(CompiledDrafter):
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, and learn the n-grams that its tokens are."""
         self._forget_tree()
+        if self._learning is not None:
+            self._learning.start(history)
         for token in set(history):
             self._translation.learn(token)
         tokens = self._text.of(history)
@@ -105,14 +137,34 @@ class CrossVocabulary(CompiledDrafter):
             self._begin(tree, context)
         if self._draft is None:
             return [() for _ in frontier]
+        if self._stop is not None:
+            going = [node for node in frontier if self._stop.goes_on(tree, node)]
+            if len(going) < len(frontier):
+                found = dict(zip(going, self.propose(tree, going, width, context), strict=True))
+                return [found.get(node, ()) for node in frontier]
         said = self._say(tree, frontier, width if context.sampling.by_logits else _CANDIDATES)
         tokens, logprobs = said.tokens, said.values.astype(np.float64) - said.logsumexp.astype(np.float64)[:, None]
         if not context.sampling.by_logits:
             tokens, logprobs = self._in_chat(tree, frontier, tokens, logprobs, said.logsumexp, context)
+        if self._stop is not None:
+            self._judge_later(self._stop, frontier, tokens, said)
         return points_of(tokens, logprobs, width, self.proposer)
 
-    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork:
+    def _judge_later(self, stop: StopHead, nodes: Sequence[int], tokens: Tokens, said: Likeliest) -> None:
+        """Let the stopping head look at nodes that were read, and at the first guess after each."""
+        rows = [row for row, node in enumerate(nodes) if node in self._translated and tokens[row, 0] >= 0]
+        places = {row: place.node for row in rows if (place := self._places[nodes[row]]) and place.node in self._states}
+        if places:
+            states = torch.stack([self._states[node] for node in places.values()])
+            likely = said.values[:, 0].astype(np.float64) - said.logsumexp
+            stop.read(
+                [nodes[row] for row in places], states, [(int(tokens[row, 0]), float(likely[row])) for row in places]
+            )
+
+    def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
+        if self._stop is not None:
+            return None
         if context.passes:
             self._begin(TokenTree(context.root, self._vocab_size), context)
         if not context.passes or self._draft is None:
@@ -125,11 +177,49 @@ class CrossVocabulary(CompiledDrafter):
         """Learn the n-grams of what was emitted, and keep what the draft model read of it."""
         for token in round.emitted:
             self._translation.learn(token)
+        if self._stop is not None and self._tree is not None:
+            self._stop.judge([ROOT, *self._tree.follow(round.emitted)], round.emitted)
         if self._draft is not None:
             tokens, before = self._text.of([*round.history, *round.emitted]) or [], self._root_tokens
             grown = tokens[len(before) :] if tokens[: len(before)] == before else []
-            self._model.keep(self._draft.follow(grown))
+            path = self._draft.follow(grown)
+            if self._learning is not None and self._learning.wanted:
+                self._note(self._learning, [ROOT, *path], grown, round)
+            self._model.keep(path)
         self._forget_tree()
+
+    def _note(self, learning: LearningDraft, path: Sequence[int], grown: Sequence[int], round: Round) -> None:
+        """What the target says after nodes on the accepted path, in draft tokens, and the n-grams that it went on with.
+
+        Args:
+            path: the nodes of the draft model's tree on the accepted path, the root first.
+            grown: the draft tokens of what was emitted.
+        """
+        likeliest, log_p = learning.law(round.reading, (ROOT, *round.verdict.path))
+        direct = torch.tensor([[self._direct(token) for token in row] for row in likeliest.tolist()])
+        nothing = torch.full((1, likeliest.shape[1]), -1), torch.full((1, likeliest.shape[1]), -torch.inf)
+        ends = [self._translation.draft_tokens(round.emitted[:count]) for count in range(len(round.emitted) + 1)]
+        for row, (begin, end) in enumerate(pairwise(ends[: len(likeliest) + 1])):
+            if begin is None or end is None or list(end) != list(grown[: len(end)]) or end[: len(begin)] != begin:
+                continue
+            piece, first = end[len(begin) :], len(begin)
+            for place, token in enumerate(piece, first):
+                if place >= len(path) or path[place] not in self._states:
+                    continue
+                states = [self._states[path[place]]]
+                if place == first:
+                    learning.add(states, direct[row : row + 1], log_p[row : row + 1], [token], False)
+                if len(piece) > 1:
+                    law = (
+                        nothing[0].index_fill(1, torch.tensor([0]), token),
+                        nothing[1].index_fill(1, torch.tensor([0]), 0.0),
+                    )
+                    learning.add(states, *law, [token], True)
+
+    def _direct(self, token: int) -> int:
+        """The one draft token that spells a token of the target; −1 where there is none."""
+        spelt = self._translation.draft_tokens((token,)) or ()
+        return spelt[0] if len(spelt) == 1 else -1
 
     def close(self) -> None:
         self._forget_tree()
@@ -146,7 +236,7 @@ class CrossVocabulary(CompiledDrafter):
     def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What the draft model holds likely after tokens behind rows of its tree, which are read now."""
         assert self._draft is not None, "a tree was begun"
-        reading = self._model.read(self._draft, grow_rows(self._draft, behind, tokens))
+        reading = self._said_by_model(self._draft, grow_rows(self._draft, behind, tokens))
         return named_by(reading, _CANDIDATES, self._model.vocab_size)
 
     def _say(self, tree: TokenTree, nodes: Sequence[int], width: int) -> Likeliest:
@@ -236,8 +326,21 @@ class CrossVocabulary(CompiledDrafter):
         assert self._draft is not None, "a tree was begun"
         draft, room = self._draft, self._model.context_tokens - len(self._root_tokens)
         if unread := draft.above([node for node in nodes if draft.depths[node] <= room], self._said):
-            reading = self._model.read(draft, unread)
+            reading = self._said_by_model(draft, unread)
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._model.vocab_size), None)
+
+    def _said_by_model(self, draft: TokenTree, nodes: Sequence[int]) -> Reading:
+        """What the draft model says after these nodes, with what it has learnt; states are noted where they count."""
+        last, request = self._model.layers - 1, DEFAULT_REQUEST
+        if self._stop is not None:
+            request = dataclasses.replace(request, taps=frozenset({last}))
+        learning = self._learning if self._learning is not None and self._learning.active else None
+        reading = self._model.read(draft, nodes, request if learning is None else learning.request(request))
+        if self._stop is not None:
+            self._states.update(zip(nodes, reading.taps[last], strict=True))
+        elif learning is not None and learning.wanted:
+            self._states.update(zip(nodes, learning.states, strict=True))
+        return reading
 
     def _in_chat(
         self,
@@ -279,5 +382,7 @@ class CrossVocabulary(CompiledDrafter):
 
     def _forget_tree(self) -> None:
         self._tree, self._draft = None, None
-        self._places, self._translated = {}, {}
+        self._places, self._translated, self._states = {}, {}, {}
         self._said.clear()
+        if self._stop is not None:
+            self._stop.forget_tree()

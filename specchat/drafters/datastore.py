@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from typing import NamedTuple
 
+from torch import Tensor
+
 from specchat.core.context import Context
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
+from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import DatastoreOptions
 from specchat.drafters.parts import Parts
 from specchat.indexes.datastore import Datastore, Match
 from specchat.indexes.learnt_rates import LearntRates
 from specchat.indexes.ngrams import NgramIndex
+from specchat.indexes.state_neighbours import StateNeighbours
 
 _TEXT_MATCHES = 2
 """How many of the text's longest matches are used; of the datastore only the longest is."""
 
 
-TEXT, STORE = "datastore text", "datastore"
-"""Names of proposers in the tree: a match in the text itself, or one in the datastore."""
+TEXT, STORE, STATES = "datastore text", "datastore", "datastore states"
+"""Names of proposers in the tree: a match in the text, one in the datastore, or places there with like states."""
+
+_AS_LONG = 3
+"""Places with like states are heard where a match of so many tokens is."""
+
+_LOOKED_AHEAD = 32
+"""How far they are followed."""
 
 _NEGLIGIBLE = 0.02
 """Matches that would share less probability than this are ignored."""
@@ -39,12 +49,14 @@ class _Heard(NamedTuple):
         length: of the match.
         counts: the tokens that followed it, and how often.
         match: where it is, if it is the datastore's.
+        places: of places with like states, where one of these tokens stands.
     """
 
     source: str
     length: int
-    counts: dict[int, int]
+    counts: Mapping[int, float]
     match: Match | None = None
+    places: Mapping[int, int] | None = None
 
 
 class DatastoreDrafter(Drafter):
@@ -60,7 +72,9 @@ class DatastoreDrafter(Drafter):
 
     Reference: Marzollo et al., SSSD: Simply-Scalable Speculative Decoding, arXiv:2411.05894. Differs: how far to trust
     a match is learnt while it runs, not fitted beforehand; how many nodes are worth their rows is the controller's
-    question (`goodput`).
+    question (`goodput`). Of a datastore with hidden states the places nearest to the target's state are heard too, as
+    in Li et al., NEST, arXiv:2405.19325. Differs: that is the state one token before the root, which is the last one
+    that the target has computed; of the places found, those behind which the root stands are followed.
     """
 
     @staticmethod
@@ -69,17 +83,33 @@ class DatastoreDrafter(Drafter):
         return True
 
     def __init__(self, options: DatastoreOptions, parts: Parts) -> None:
-        self._names = {source: parts.numbered(source) for source in (TEXT, STORE)}
+        self._names = {source: parts.numbered(source) for source in (TEXT, STORE, STATES)}
         self._longest = options.longest
         self._store = Datastore(parts.datastore(options.store))
         self._vocab_size = parts.vocab_size
         self._text = NgramIndex(1, options.longest)
         self._trust = LearntRates()  # by source and length of the match
         self._heard: dict[tuple[int, ...], list[_Heard]] = {}  # this round's matches, by path below the root
+        self._near: StateNeighbours | None = None
+        self._state: tuple[int, Tensor] | None = None  # (tokens of the text up to it, (d,) the last one's state)
+        self._found: list[tuple[int, float, list[int]]] | None = (
+            None  # this round's: place, share, root and what follows
+        )
+        header, stores = self._store.header, parts.resources.datastores
+        same_target = stores is not None and header.target == stores.target
+        shows_states = getattr(parts.target, "flexible_passes", True)  # llama.cpp does not
+        if header.state_width and header.state_width == parts.target.hidden_size and same_target and shows_states:
+            self._near = StateNeighbours(self._store.states)
+            self._layer = header.state_layer
+            self.hidden_state_sink = HiddenStateSink(frozenset({self._layer}), self._take)
+
+    def _take(self, states: TextStates) -> None:
+        self._state = states.end, states.layers[self._layer][-1].float().cpu()
 
     def start(self, history: Sequence[int]) -> None:
         """Index this history; only what is new, where it continues the one before."""
         self._heard.clear()
+        self._found = None
         self._text.become(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
@@ -96,12 +126,30 @@ class DatastoreDrafter(Drafter):
                 self._trust.count((heard.source, heard.length), following in heard.counts)
             self._text.append(following)
         self._heard.clear()
+        self._found = None
 
     def stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
         return self._store.text_before(source, most)
 
     def close(self) -> None:
+        self._near, self._state, self._found = None, None, None
         del self._store
+
+    def _hear_states(self, path: tuple[int, ...]) -> _Heard | None:
+        """What followed the places with like states, where the root and this path stand behind them."""
+        if self._near is None or self._state is None or self._state[0] != len(self._text) - 1:
+            return None
+        if self._found is None:
+            (root,) = self._text.last(1)
+            near = self._near.nearest(self._state[1].numpy())
+            followed = ((one.place, one.weight, self._store.behind(one.place, _LOOKED_AHEAD)) for one in near)
+            self._found = [one for one in followed if one[2][:1] == [root]]
+        counts, places, ahead = dict[int, float](), dict[int, int](), 1 + len(path)
+        for place, weight, following in self._found:
+            if len(following) > ahead and tuple(following[1:ahead]) == path:
+                counts[following[ahead]] = counts.get(following[ahead], 0.0) + weight
+                places.setdefault(following[ahead], place + 1 + ahead)
+        return _Heard(STATES, _AS_LONG, counts, None, places) if counts else None
 
     def _guesses(self, tail: list[int], path: tuple[int, ...], width: int) -> list[Guess]:
         heard = self._heard[path] = self._hear(tail, path)
@@ -109,7 +157,7 @@ class DatastoreDrafter(Drafter):
         said_by: dict[int, _Heard] = {}
         left, most = 1.0, 2 * width + 2
         for one in heard:
-            source, length, counts, _ = one
+            source, length, counts = one.source, one.length, one.counts
             rate = self._rate(source, length)
             share = left * rate / sum(counts.values())
             for token, count in counts.items() if len(counts) <= most else nlargest(most, counts.items(), key=_count):
@@ -133,6 +181,8 @@ class DatastoreDrafter(Drafter):
 
     def _source(self, heard: _Heard, run: Sequence[int], token: int) -> int:
         """Where a guess is copied from; of several places in the datastore the first in the order of suffixes."""
+        if heard.places is not None:
+            return self._store.source_at(heard.places[token])
         if heard.match is None:
             return self._text.place(run, heard.length, token)
         return self._store.source(heard.match, token)
@@ -146,19 +196,25 @@ class DatastoreDrafter(Drafter):
         above = self._heard.get(path[:-1], ()) if path else ()
         going_on = [heard for heard in above if path[-1] in heard.counts]
         run = [*tail, *path][-self._longest :]
+        near = self._hear_states(path)
         if not going_on:
-            return self._joined(self._text.matches(run, _TEXT_MATCHES), self._store.longest(run, self._longest))
-        longest = max((heard.length for heard in going_on if heard.match is None), default=0)
+            return self._joined(self._text.matches(run, _TEXT_MATCHES), self._store.longest(run, self._longest), near)
+        longest = max((heard.length for heard in going_on if heard.source == TEXT), default=0)
         texts = self._text.matches(run[-longest - 1 :], _TEXT_MATCHES) if longest else []
         found = next((heard.match for heard in going_on if heard.match is not None), None)
-        return self._joined(texts, self._store.extended(found, path[-1]) if found is not None else None)
+        return self._joined(texts, self._store.extended(found, path[-1]) if found is not None else None, near)
 
-    def _joined(self, texts: Sequence[tuple[int, dict[int, int]]], match: Match | None) -> list[_Heard]:
+    def _joined(
+        self, texts: Sequence[tuple[int, dict[int, int]]], match: Match | None, near: _Heard | None
+    ) -> list[_Heard]:
         """All of them in the order in which they are used."""
         heard = [_Heard(TEXT, length, counts) for length, counts in texts]
         if match is not None and match.length and (counts := self._store.followers(match)):
             behind = (place for place, other in enumerate(heard) if other.length < match.length)
             heard.insert(next(behind, len(heard)), _Heard(STORE, match.length, counts, match))
+        if near is not None:
+            behind = (place for place, other in enumerate(heard) if other.length < near.length)
+            heard.insert(next(behind, len(heard)), near)
         return heard
 
     def _rate(self, source: str, length: int) -> float:
@@ -166,5 +222,5 @@ class DatastoreDrafter(Drafter):
         return self._trust.rate((source, length), length / (length + _ASSUMED[source]))
 
 
-_ASSUMED = {TEXT: 1.0, STORE: 2.0}
+_ASSUMED = {TEXT: 1.0, STORE: 2.0, STATES: 2.0}
 """The larger, the less a match is trusted before anything is learnt."""

@@ -16,10 +16,10 @@ from torch import Tensor
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
-from specchat.core.drafting_networks import GuessesSome
+from specchat.core.drafting_networks import GuessesSome, LearningDraft
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Reading
-from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, EVERYTHING, FIRST, HeadNeeds, HeadOfSome, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
@@ -91,6 +91,13 @@ class DraftModel(CompiledDrafter):
         model, self._unused_head = parts.draft_model, b""
         self._stop = StopHead(model.hidden_size, options.stop) if options.stop < 1.0 else None
         self._last = model.layers - 1
+        self._learning = parts.learning(options.divergence, options.topics) if parts.name == "draft_model" else None
+        self._states: dict[int, Tensor] = {}  # by node of its tree, where it learns
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """The target's laws, where it learns from replies."""
+        return EVERYTHING if self._learning is not None and self._learning.wanted else FIRST
 
     @property
     def passes(self) -> int:
@@ -100,6 +107,8 @@ class DraftModel(CompiledDrafter):
         """Read the text up to the root, so that the first round does not pay for the prompt."""
         self._forget_tree()
         self._head.start(history)
+        if self._learning is not None:
+            self._learning.start(history)
         text = self._reads(history[:-1])
         if len(text) < self._model.context_tokens:
             self._model.prefill(text)
@@ -128,8 +137,18 @@ class DraftModel(CompiledDrafter):
             path = self._tree.follow(round.emitted)
             if self._stop is not None:
                 self._stop.judge([ROOT, *path], round.emitted)
+            if self._learning is not None and self._states:
+                self._note(self._learning, [ROOT, *path], round)
             self._model.keep(path)
             self._forget_tree()
+
+    def _note(self, learning: LearningDraft, path: Sequence[int], round: Round) -> None:
+        """What the target says after the nodes on the accepted path that were read, the last one's refusal included."""
+        places = zip(path, (ROOT, *round.verdict.path), round.emitted, strict=False)
+        known = [(self._states[own], node, token) for own, node, token in places if own in self._states]
+        if known:
+            states, nodes, wrote = zip(*known, strict=True)
+            learning.add(states, *learning.law(round.reading, nodes), wrote, False)
 
     def sureness(self, tree: TokenTree, node: int) -> float | None:
         """The probability of the token it holds likeliest after a node; None where it has not read the node."""
@@ -205,7 +224,7 @@ class DraftModel(CompiledDrafter):
         """What it holds likely after tokens behind rows of its tree, which are read now."""
         tree = self._tree
         assert tree is not None, "a tree was begun"
-        reading = self._model.read(tree, grow_rows(tree, behind, tokens), self._head.request)
+        reading = self._said_by_model(tree, grow_rows(tree, behind, tokens), self._head.request)
         return named_by(reading, _CANDIDATES, self._vocab_size)
 
     def _read(self, tree: TokenTree, frontier: Sequence[int], on_host: bool) -> None:
@@ -218,11 +237,21 @@ class DraftModel(CompiledDrafter):
             request = self._head.request
             if self._stop is not None:
                 request = dataclasses.replace(request, taps=frozenset({self._last}))
-            reading = self._model.read(tree, unread, request)
+            reading = self._said_by_model(tree, unread, request)
             reading = reading.on_host if on_host else reading
             self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
             if self._stop is not None:
                 self._stop.read(unread, reading.taps[self._last], [self._said.best(node) for node in unread])
+
+    def _said_by_model(self, tree: TokenTree, nodes: Sequence[int], request: PassRequest) -> Reading:
+        """What it says after these nodes, with what it has learnt; the states are noted where it learns."""
+        learning = self._learning
+        if learning is None or not learning.active:
+            return self._model.read(tree, nodes, request)
+        reading = self._model.read(tree, nodes, learning.request(request))
+        if learning.wanted:
+            self._states.update(zip(nodes, learning.states, strict=True))
+        return reading
 
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""
@@ -235,6 +264,7 @@ class DraftModel(CompiledDrafter):
     def _forget_tree(self) -> None:
         self._tree = None
         self._said.clear()
+        self._states.clear()
         if self._stop is not None:
             self._stop.forget_tree()
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.device_copy import to_host
+from specchat.core.device_copy import rows_of, to_host
 from specchat.core.request import LOGITS, ExtraRow, HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Proposal
@@ -161,7 +161,9 @@ class MaskRowsDrafter(Drafter):
         if self._masks.sampler is None or said.states is None:
             return None
         rows = [tree.depths[node] for node in nodes]
-        states = self._masks.sampler(said.states[rows], self._target.embed([tree.tokens[node] for node in nodes]))
+        states = self._masks.sampler(
+            rows_of(said.states, rows), self._target.embed([tree.tokens[node] for node in nodes])
+        )
         normed = _normed(states).cpu()
         tokens, values = said.likeliest.tokens[rows], said.likeliest.values[rows]
         shared = torch.from_numpy(values - said.likeliest.logsumexp[rows][:, None]).logsumexp(1, keepdim=True)

@@ -63,6 +63,36 @@ def which_draft_model() -> Any:
     return option("", "which of the pair's draft models to use, by name; if empty, the first")
 
 
+DIVERGENCES = ("forward_kl", "reverse_kl", "jsd", "tvd")
+"""How a draft model's law can be brought to the target's by `/learn`."""
+
+
+def stops() -> Any:
+    """The option `stop`: see `StopHead`."""
+    return option(
+        1.0,
+        "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
+        "says, which learns from every round; 1: never",
+        minimum=0.0,
+        maximum=1.0,
+    )
+
+
+def learns_by() -> Any:
+    """The option `divergence` of drafters whose draft model learns from replies."""
+    return option(
+        "forward_kl", "what /learn makes small between the target's law and the draft model's", choices=DIVERGENCES
+    )
+
+
+def learns_topics() -> Any:
+    """The option `topics` of drafters whose draft model learns from replies."""
+    return option(
+        1, "the most topics for which /learn keeps adapters of their own; replies go to one by their prompts",
+        minimum=1, maximum=16,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class DraftModelOptions:
     drawing: str = option(
@@ -79,13 +109,9 @@ class DraftModelOptions:
         unit="tokens",
         minimum=-1,
     )
-    stop: float = option(
-        1.0,
-        "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
-        "says, which learns from every round; 1: never",
-        minimum=0.0,
-        maximum=1.0,
-    )
+    stop: float = stops()
+    divergence: str = learns_by()
+    topics: int = learns_topics()
 
     window: int = option(
         0,
@@ -99,6 +125,9 @@ class DraftModelOptions:
 @dataclass(frozen=True)
 class CrossVocabularyOptions:
     model: str = which_draft_model()
+    stop: float = stops()
+    divergence: str = learns_by()
+    topics: int = learns_topics()
 
 
 @dataclass(frozen=True)
@@ -226,6 +255,12 @@ class PrunedOptions:
         0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
     )
     samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
+    recover: int = option(
+        0,
+        "steps of learning from these texts what was lost by pruning, while the engine is idle; 0: none",
+        minimum=0,
+        maximum=1000,
+    )
 
 
 class _MadeOf:

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
-from specchat.core.drafting_networks import LearningTrainedNetwork, MaskRows, Prunable
+from specchat.core.drafting_networks import (
+    LearningDraft,
+    LearningTrainedNetwork,
+    MaskRows,
+    Prunable,
+    TrainedNetwork,
+)
 from specchat.core.memory import MemoryLimit
 from specchat.core.noise import Noise
 from specchat.core.seams import Drafter, Model, NestedEngine, Weights
@@ -25,6 +31,9 @@ EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources
 
 NetworkFactory = Callable[[Weights, TrainedDrafter, int], LearningTrainedNetwork]
 """(target, trained weights, how many frequent tokens) → the network."""
+
+LearningFactory = Callable[[Model, str, int], LearningDraft | None]
+"""(draft model, divergence, most topics) → what lets it learn; None where it cannot."""
 
 MaskFactory = Callable[[Weights, TrainedDrafter], MaskRows]
 """(target, trained weights) → the masks."""
@@ -55,7 +64,9 @@ class PairResources:
         datastores: those with the target's tokens; None where none were looked for.
         keep: called with every drafter that is built, and the name under which its state is kept.
         memory: the most that the pair may take; None: no limit.
+        shipped: the drafting head in the target's own files, with a cache of its own each time; None without one.
         prunable: the target's weights, where narrower networks can be made of them.
+        make_learning: how a draft model learns; None where none does.
         make_network, make_masks: how trained weights become the network or the masks of a drafter; see `Parts.network`
             and `Parts.masks`.
     """
@@ -66,11 +77,13 @@ class PairResources:
     further: Mapping[str, FurtherDraft] = field(default_factory=dict)
     trained: TrainedDrafters = NO_TRAINED
     datastores: Datastores | None = None
-    keep: Callable[[str, Drafter], None] | None = None
+    keep: Callable[[str, Drafter | LearningDraft], None] | None = None
     memory: MemoryLimit | None = None
     prunable: Prunable | None = None
+    shipped: Callable[[], TrainedNetwork] | None = None
     make_network: NetworkFactory | None = None
     make_masks: MaskFactory | None = None
+    make_learning: LearningFactory | None = None
 
     @property
     def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
@@ -95,7 +108,7 @@ class PairResources:
             return self
         return dataclasses.replace(self, draft_name=name, draft_vocabulary=self.further[name].vocabulary)
 
-    def keeping(self, keep: Callable[[str, Drafter], None] | None) -> PairResources:
+    def keeping(self, keep: Callable[[str, Drafter | LearningDraft], None] | None) -> PairResources:
         """The same with another keeper of drafters' states; None: none are kept, and drafters begin untaught."""
         return dataclasses.replace(self, keep=keep)
 
@@ -221,6 +234,24 @@ class Parts:
         assert self.trained is not None, "the table says that it needs weights"
         assert self.resources.make_network is not None, "a pair with trained drafters makes networks"
         return self.resources.make_network(self.target, self.trained, tokens)
+
+    def shipped_head(self) -> TrainedNetwork:
+        """The head in the target's own files; CombinationError if it has none."""
+        if self.resources.shipped is None:
+            raise CombinationError(
+                f"drafter {self.name!r} needs a head in the target's own files (mtp.*), and there is none; nearest "
+                "that works: drafter 'suffix'"
+            )
+        return self.resources.shipped()
+
+    def learning(self, divergence: str, topics: int) -> LearningDraft | None:
+        """What lets the draft model of this drafter learn from replies, kept under the draft model's name."""
+        make, keep, draft = self.resources.make_learning, self.resources.keep, self.draft_model
+        if make is None or draft is None or (made := make(draft, divergence, topics)) is None:
+            return None
+        if keep is not None:
+            keep(self.resources.draft_name, made)
+        return made
 
     def masks(self) -> MaskRows:
         """The masks of this drafter's trained weights."""

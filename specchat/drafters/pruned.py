@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch import Tensor
 
 from specchat.core.context import Context
-from specchat.core.drafting_networks import Prunable, Ranking
+from specchat.core.drafting_networks import Prunable, Ranking, Recovered
 from specchat.core.memory import NetworkMemory
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model, Proposal
@@ -29,10 +30,12 @@ class Pruned(Drafter):
 
     Heads and channels are ranked by first-order Taylor importance on the last texts of the chat, while the engine is
     idle; the ranking is kept for the next session, as lists of numbers beside the pair. Before that they are ranked by
-    the size of their weights. The narrower weights are made in memory when a chat begins.
+    the size of their weights. The narrower weights are made in memory when a chat begins. With `recover`, low-rank
+    additions to them are learnt from the same texts afterwards, and kept too.
 
     Reference: Ma et al., LLM-Pruner, arXiv:2305.11627. Differs: every layer loses as many heads and channels, so that
-    the result is a network of the usual shape; nothing is trained afterwards to recover.
+    the result is a network of the usual shape; it recovers on the chat's texts, and nothing is added to queries and
+    keys.
     """
 
     kinds = frozenset(DrawKind)
@@ -41,7 +44,7 @@ class Pruned(Drafter):
     @staticmethod
     def network_memory(options: PrunedOptions, prunable: Prunable) -> NetworkMemory:
         """What the narrower network will take."""
-        return prunable.memory(options.ratio, options.samples, SAMPLE_TOKENS)
+        return prunable.memory(options.ratio, options.samples, SAMPLE_TOKENS, options.recover > 0)
 
     def __init__(self, options: PrunedOptions, parts: Parts) -> None:
         """Nothing is read before a chat begins; CombinationError if the target's weights cannot be read in parts."""
@@ -55,6 +58,8 @@ class Pruned(Drafter):
         self._parts = parts
         self._ranking: Ranking | None = None  # by texts; None where only weights were looked at
         self._measuring: Iterator[Ranking | None] | None = None
+        self._recovered: Recovered | None = None  # None: nothing was learnt yet
+        self._recovering: Iterator[Recovered | None] | None = None
         self._drafting: DraftModel | None = None
         self._passes_before = 0
         self._text: Sequence[int] = ()
@@ -84,28 +89,34 @@ class Pruned(Drafter):
             self._measure()
 
     def close(self) -> None:
-        self._drafting, self._measuring, self._text = None, None, ()
+        self._drafting, self._measuring, self._recovering, self._text = None, None, None, ()
 
     def idle(self, deadline: float) -> bool:
-        """Measure importance until the deadline, at least one layer; false once it is measured, or without a text."""
+        """Measure importance until the deadline, and then recover, at least one layer; false once that is done, or
+        without a text."""
         while self._measure():
             if time.monotonic() >= deadline:
                 return True
         return False
 
     def save_state(self) -> bytes:
-        return b"" if self._ranking is None else save(dataclasses.asdict(self._ranking))
+        if self._ranking is None:
+            return b""
+        tensors = dataclasses.asdict(self._ranking)
+        for (layer, name), (down, up) in (self._recovered or {}).items():
+            tensors |= {f"down.{layer}.{name}": down.bfloat16(), f"up.{layer}.{name}": up.bfloat16()}
+        return save(tensors)
 
     def restore_state(self, state: bytes) -> None:
-        ranking = _ranking_of(state) if state else None
+        ranking, recovered = _read_state(state) if state else (None, None)
         if ranking is not None and not ranking.fits(*self._prunable.sizes):
             raise ValueError("it ranks the heads and channels of another network")
-        self._use(ranking)
+        self._use(ranking, recovered)
 
     def _measure(self) -> bool:
         """One piece of work; whether there is more."""
         if self._ranking is not None:
-            return False
+            return self._recover(self._ranking)
         if self._measuring is None:
             if not (texts := self._samples()):
                 return False
@@ -113,6 +124,18 @@ class Pruned(Drafter):
         found = next(self._measuring)
         if found is not None:
             self._use(found)
+        return found is None or self._options.recover > 0
+
+    def _recover(self, ranking: Ranking) -> bool:
+        if not self._options.recover or self._recovered is not None:
+            return False
+        if self._recovering is None:
+            if len(texts := self._samples()) < 2:
+                return False
+            self._recovering = self._prunable.recover(ranking, self._options.ratio, texts, self._options.recover)
+        found = next(self._recovering)
+        if found is not None:
+            self._use(ranking, found)
         return found is None
 
     def _samples(self) -> list[Sequence[int]]:
@@ -121,21 +144,32 @@ class Pruned(Drafter):
         last = self._text[len(self._text) - count * SAMPLE_TOKENS :]
         return [last[at * SAMPLE_TOKENS :][:SAMPLE_TOKENS] for at in range(count)]
 
-    def _use(self, ranking: Ranking | None) -> None:
+    def _use(self, ranking: Ranking | None, recovered: Recovered | None = None) -> None:
         """Make the network anew when it is needed next."""
         self._ranking, self._measuring = ranking, None
+        self._recovered, self._recovering = recovered, None
         self._passes_before, self._drafting = self.passes, None
 
     def _network(self) -> DraftModel:
         if self._drafting is None:
             ranking = self._ranking or self._prunable.by_magnitude()
-            model: Model = self._prunable.pruned(ranking, self._options.ratio)
+            added = (self._recovered or {}) if self._options.recover else {}
+            model: Model = self._prunable.pruned(ranking, self._options.ratio, added)
             self._drafting = DraftModel(DraftModelOptions(trim=0), dataclasses.replace(self._parts, draft_model=model))
         return self._drafting
 
 
-def _ranking_of(state: bytes) -> Ranking:
+def _read_state(state: bytes) -> tuple[Ranking, Recovered | None]:
+    """The ranking, and the additions where there are any; ValueError for anything else."""
     try:
-        return Ranking(**load(state))
-    except (SafetensorError, TypeError) as error:
+        tensors = load(state)
+        factors: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}
+        for key in [key for key in tensors if key.startswith("down.")]:
+            layer, name = key.removeprefix("down.").split(".", 1)
+            down, up = tensors.pop(key).float(), tensors.pop(key.replace("down", "up", 1)).float()
+            if not (down.isfinite().all() and up.isfinite().all() and down.dim() == up.dim() == 2):
+                raise ValueError(f"{key!r} is no matrix of numbers")
+            factors[int(layer), name] = down, up
+        return Ranking(**tensors), factors or None
+    except (SafetensorError, TypeError, KeyError, ValueError) as error:
         raise ValueError(f"no ranking of heads and channels: {error}") from None

@@ -9,7 +9,7 @@ import torch
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
-from specchat.core.drafting_networks import Ahead, Guessed, LearningFigures
+from specchat.core.drafting_networks import Ahead, Guessed, LearningFigures, TrainedNetwork
 from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
@@ -23,23 +23,19 @@ from specchat.drafters.point_guesses import Likeliest, LikeliestByNode, for_fron
 from specchat.indexes.called_network import CalledNetwork, Named, grow_rows, nothing_named
 
 
-class TrainedNetworkDrafter(CompiledDrafter):
-    """Proposes what a trained network holds likely; which network depends on the name it has in the table.
+class NetworkDrafter(CompiledDrafter):
+    """Proposes what a trained network holds likely.
 
     The network is given the target's states of the text as the target computes them, and reads each depth of a tree in
     one step. Guesses are points: the likeliest tokens, or, above temperature 0, those that win with the target's own
-    noise, as with `draft_model`; or draws from q, where the rule uses that. Only tokens that texts often use, and those
-    of the text, can be guessed; q gives the others nothing.
-
-    Reference: see the networks, in `models/draft_heads`: modules of the methods' names. The trimmed head follows
-    FR-Spec, arXiv:2502.14856.
+    noise, as with `draft_model`; or draws from q, where the rule uses that.
     """
 
     kinds = frozenset(DrawKind)
 
-    def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
+    def __init__(self, parts: Parts, network: TrainedNetwork) -> None:
         self._noise = parts.noise
-        self._network = parts.network(options.tokens)
+        self._network = network
         super().__init__(parts.proposer)
         self._vocab_size = parts.vocab_size
         self.hidden_state_sink = HiddenStateSink(self._network.layers, self._network.take, self._network.skip)
@@ -48,13 +44,6 @@ class TrainedNetworkDrafter(CompiledDrafter):
         self._said = LikeliestByNode[Guessed]()
         self._called = CalledNetwork(self._named)
         self._in_c = False
-        self.learn, self.reply_ended, self.idle = self._network.learn, self._network.reply_ended, self._network.idle
-        self.save_state, self.restore_state = self._network.save_state, self._network.restore_state
-
-    @property
-    def needs(self) -> HeadNeeds:
-        """What the network learns from, if it learns from replies."""
-        return self._network.needs
 
     @property
     def passes(self) -> int:
@@ -63,7 +52,7 @@ class TrainedNetworkDrafter(CompiledDrafter):
     def start(self, history: Sequence[int]) -> None:
         """Read what is known of the text, so that the first round does not pay for the prompt."""
         self._tree = None
-        self._network.start(history)
+        self._network.begin(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """Nothing where states of the text are missing, and nothing where passes are not allowed."""
@@ -99,11 +88,6 @@ class TrainedNetworkDrafter(CompiledDrafter):
     def observe(self, round: Round) -> None:
         """Forget the tree. What was accepted comes as states of the text."""
         self._tree = None
-        self._network.observe(round)
-
-    @property
-    def learnt(self) -> LearningFigures:
-        return self._network.learnt
 
     def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What it holds likely after tokens of one depth behind rows of its tree, which are read now."""
@@ -136,6 +120,39 @@ class TrainedNetworkDrafter(CompiledDrafter):
         """(V,) logits after a node; what cannot be guessed is impossible."""
         said, row = self._said.source(node)
         return over_vocabulary(torch.from_numpy(said.possible), said.logits[row], self._vocab_size)
+
+
+class TrainedNetworkDrafter(NetworkDrafter):
+    """The same with a network that may learn from replies; which one depends on the name it has in the table.
+
+    Only tokens that texts often use, and those of the text, can be guessed; q gives the others nothing.
+
+    Reference: see the networks, in `models/draft_heads`: modules of the methods' names. The trimmed head follows
+    FR-Spec, arXiv:2502.14856.
+    """
+
+    def __init__(self, options: TrainedNetworkOptions, parts: Parts) -> None:
+        self._learning = network = parts.network(options.tokens)
+        super().__init__(parts, network)
+        self.learn, self.reply_ended, self.idle = network.learn, network.reply_ended, network.idle
+        self.save_state, self.restore_state = network.save_state, network.restore_state
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """What the network learns from, if it learns from replies."""
+        return self._learning.needs
+
+    def start(self, history: Sequence[int]) -> None:
+        self._tree = None
+        self._learning.start(history)
+
+    def observe(self, round: Round) -> None:
+        super().observe(round)
+        self._learning.observe(round)
+
+    @property
+    def learnt(self) -> LearningFigures:
+        return self._learning.learnt
 
 
 def _likeliest(said: Guessed) -> Likeliest:

@@ -115,6 +115,10 @@ class Datastore:
         self._rows = memoryview(self._map)[HEADER_BYTES : self._at].cast("I")
         self._check(file)
         self._starts, self._names = self._read_names(file)
+        states_at, per_token = self._at + count * width, self.header.state_width
+        self.states: NDArray[np.float16] = np.frombuffer(  # (tokens, state_width), of end marks zeros
+            self._map, "<f2", count * per_token, states_at
+        ).reshape(count, per_token)
         self._number = 1 + zlib.crc32(self.header.packed())
 
     def source(self, match: Match, token: int) -> int:
@@ -122,6 +126,16 @@ class Datastore:
         row = self._narrowed(match, self._packed((token,)), 1).first
         place = int(self._rows[min(row, len(self._rows) - 1)]) + match.length  # a damaged order has it elsewhere
         return self._number << 32 | place
+
+    def source_at(self, place: int) -> int:
+        """The same for a place in the datastore."""
+        return self._number << 32 | place
+
+    def behind(self, place: int, most: int) -> list[int]:
+        """Up to so many tokens that stand behind a place in the same text."""
+        tokens: list[int] = self._tokens[place + 1 : place + 1 + most].tolist()
+        separator = self.header.separator
+        return tokens[: tokens.index(separator)] if separator in tokens else tokens
 
     def text_before(self, source: int, most: int) -> StoredText | None:
         """Where a source of this datastore stands; None for one that is not its own. `most`: of the tokens before."""
@@ -234,11 +248,17 @@ class Datastore:
 
 
 def write_datastore(
-    opened: BinaryIO, header: DatastoreHeader, tokens: NDArray[Any], names: Sequence[tuple[int, str]] = ()
+    opened: BinaryIO,
+    header: DatastoreHeader,
+    tokens: NDArray[Any],
+    names: Sequence[tuple[int, str]] = (),
+    states: NDArray[np.float16] | None = None,
+    layer: int = 0,
 ) -> None:
     """Write a datastore of texts that `joined` made one.
 
     Args:
+        states: (tokens, d) the target's states of the tokens after this layer, zeros where they are not known.
         names: where the texts of each file begin, ascending, and the file's name; of too many the first.
     """
     packed = msgspec.json.encode(names) if names else b""
@@ -246,9 +266,13 @@ def write_datastore(
         names = names[: len(names) // 2]
         packed = msgspec.json.encode(names)
     header = msgspec.structs.replace(header, names_bytes=len(packed))
+    if states is not None:
+        header = msgspec.structs.replace(header, state_width=states.shape[1], state_layer=layer)
     opened.write(header.packed())
     opened.write(suffix_array(tokens).tobytes())
     opened.write(tokens.astype(f">u{header.token_bytes}").tobytes())
+    if states is not None:
+        opened.write(states.astype("<f2").tobytes())
     opened.write(packed)
 
 

@@ -42,6 +42,10 @@ class NgramIndex:
             followers[token] = here, followers.pop(token, _NEVER)[1] + 1
         self._text.append(token)
 
+    def last(self, count: int) -> list[int]:
+        """The last so many tokens of the text."""
+        return self._text[len(self._text) - count :]
+
     def continuations(self, run: Sequence[int], limit: int) -> list[tuple[int, int]]:
         """Up to `limit` different tokens that followed `run`, each with the length of the run it followed.
 

@@ -12,7 +12,7 @@ import torch
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.values import ModelSpec
-from specchat.core.drafting_networks import Prunable
+from specchat.core.drafting_networks import Prunable, TrainedNetwork
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch, UsageError
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
@@ -29,6 +29,7 @@ from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
 from specchat.models.machine import available_bytes, choose_precision, multiplies, native_works
+from specchat.models.shipped_mtp import drafting_head, read_mtp
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
@@ -110,6 +111,7 @@ class Loaded:
 
     Args:
         prunable: its weights, where it runs in our own decoder.
+        shipped: makes the drafting head of its files; None without one.
         ranks: the other processes that hold parts of it.
     """
 
@@ -123,6 +125,7 @@ class Loaded:
     notes: tuple[str, ...] = field(default=())
     folder: Path | None = None
     prunable: Prunable | None = None
+    shipped: Callable[[], TrainedNetwork] | None = None
     ranks: Ranks | None = None
 
 
@@ -176,6 +179,7 @@ def load_model(
         least = "int4" if path.is_file() or guesses else "bfloat16"
         converting = 0 if path.is_dir() or is_converted(path) else _CONVERTING_BYTES
         check_memory(spec, path, device, least if wanted == "auto" else wanted, converting, limit, streams)
+    shipped: Callable[[], TrainedNetwork] | None = None
     try:
         folder, config = known_config(path)
         why_not = unsupported(config)
@@ -234,7 +238,11 @@ def load_model(
             if model.recurrent:
                 refuse_other_states(spec.name, model)
                 notes += (STATES_NOTE.format(spec.name),)
-            weight_bytes = sum(p.numel() * p.element_size() for p in reference.parameters())
+            head, why_none = (None, "") if drafts else read_mtp(path, reference)
+            notes += (f"{spec.name}: {why_none}",) if why_none else ()
+            shipped = None if head is None else partial(drafting_head, head, model)
+            weights = (*reference.parameters(), *(() if head is None else head.parameters()))
+            weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
             multiplied_by = "transformers"
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except torch.OutOfMemoryError as error:
@@ -244,7 +252,9 @@ def load_model(
     except (ValueError, OSError, KeyError, ImportError, AttributeError) as error:
         raise library_error(f"{spec.name} cannot be loaded", error) from None
     return Loaded(
-        *(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable, ranks)
+        *(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable),
+        shipped=shipped,
+        ranks=ranks,
     )
 
 

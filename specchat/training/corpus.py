@@ -132,18 +132,24 @@ class Corpus:
         return (begin, end, first) if self._reads_back else (begin + first, end, 0)
 
 
-def shared_with(target: Weights, corpus: Corpus, head_tokens: int, known: Tensor | None = None) -> SharedWeights:
+def shared_with(
+    target: Weights, corpus: Corpus, head_tokens: int, known: Tensor | None = None, also: Tensor | None = None
+) -> SharedWeights:
     """The target's weights for the tokens of a corpus: looking a token up is one row of a table.
 
     Args:
         head_tokens: so many of the most frequent tokens can be guessed.
         known: (H,) int64 the tokens of another training, the most frequent first: they and those of the corpus take
             turns.
+        also: (n,) int64 tokens that are read besides.
     """
     frequent = corpus.frequent_tokens(head_tokens)
     if known is not None:
         frequent = _in_turn(frequent, known)[:head_tokens]
-    read = torch.unique(torch.cat([corpus.occurring_tokens(), frequent]))  # a draft model reads its own guesses too
+    others = [] if also is None else [also]
+    read = torch.unique(
+        torch.cat([corpus.occurring_tokens(), frequent, *others])
+    )  # a draft model reads its own guesses too
     table = target.embed(read.tolist()).float()
     rows = columns_of(read, target.vocab_size).clamp_min(0).to(table.device)
 

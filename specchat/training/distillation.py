@@ -95,12 +95,13 @@ LOSSES: Mapping[str, LawLoss] = {
 """The losses by their names in `--loss`."""
 
 
-Selection = Callable[[Tensor, Tensor], Tensor]
-"""At n places: by how much the network's law is further from the target's than its reference's, (n,); and whether the
-reference's likeliest token is not the target's, which can be guessed, (n,) bool → (n,) bool, what is learnt from."""
+Selection = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""At n places: by how much the network's law is further from the target's than its reference's, (n,); whether the
+reference's likeliest token is not the target's, which can be guessed, (n,) bool; and the number of the text, (n,) →
+(n,) bool, what is learnt from."""
 
 
-def behind(further: Tensor, missed: Tensor) -> Tensor:
+def behind(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
     """(n,) bool, the share of places where the network is furthest behind its reference: most is left to learn there.
 
     Reference: Hu et al., AdaSPEC, arXiv:2510.19779.
@@ -110,7 +111,22 @@ def behind(further: Tensor, missed: Tensor) -> Tensor:
     return chosen
 
 
-def wrong_guesses(further: Tensor, missed: Tensor) -> Tensor:
+REPRODUCED = 0.5
+"""A text of which the reference guesses a larger share is dropped by `prompts`."""
+
+
+def texts_missed(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
+    """(n,) bool, all places of the texts that the reference does not reproduce.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: a text counts as reproduced where the
+    reference guesses half of its tokens, each after the target's own text.
+    """
+    share = torch.bincount(texts, missed.to(torch.float32)) / torch.bincount(texts).clamp_min(1)
+    kept: Tensor = share[texts] > 1.0 - REPRODUCED
+    return kept
+
+
+def wrong_guesses(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
     """(n,) bool, the places where the reference guesses wrong, so that both together guess more in one tree.
 
     Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: single places are left out, not whole
@@ -119,7 +135,7 @@ def wrong_guesses(further: Tensor, missed: Tensor) -> Tensor:
     return missed
 
 
-SELECTIONS: Mapping[str, Selection] = {"behind": behind, "missed": wrong_guesses}
+SELECTIONS: Mapping[str, Selection] = {"behind": behind, "missed": wrong_guesses, "prompts": texts_missed}
 """The selections by their names in `--select`."""
 
 
@@ -154,7 +170,7 @@ class Distillation:
                 wanted = columns[batch.likeliest[rows, places + 1, 0]]
                 wrong = (others.argmax(dim=1) != wanted) & (wanted >= 0)
                 further = divergence(logits, labels) - divergence(others, labels)
-            found = found[self.select(further, wrong)]
+            found = found[self.select(further, wrong, rows)]
         return found.sum() / max(1, len(found)), len(found)
 
     def _logits(self, network: DraftNetwork[NetworkSizes], batch: Batch, rows: Tensor, places: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ BatchAcceptance = Callable[[Any, Batch, torch.Tensor, int], Acceptance]
 EpochTexts = Callable[[Any, int], Corpus]
 """(network, epoch) → the texts of an epoch, as many each time; as `DraftTexts`."""
 
+CHECKPOINT = "checkpoint.safetensors"
 _CHECKPOINT_S = 60.0
 _MEASURED_DEPTH = 4
 _MEASURED_TEXTS = 16
@@ -137,7 +138,7 @@ class Fitting:
         self._loss = loss
         self._accepted = accepted
         self._texts_of = texts_of
-        self._checkpoint = folder / "checkpoint.safetensors"
+        self._checkpoint = folder / CHECKPOINT
         self._device = network.shared.head.device
         self._columns = columns_of(network.shared.tokens.to(self._device), vocab_size)
         self._optimizer = NetworkOptimizer(network, schedule.learning_rate)

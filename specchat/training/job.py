@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from specchat.config import private_dir
 from specchat.config.kept_files import replacing, unfinished
@@ -34,7 +35,7 @@ from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.disk import needs_of, only_user
 from specchat.training.draft_texts import DraftTexts, is_own
-from specchat.training.fitting import SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
+from specchat.training.fitting import CHECKPOINT, SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.limits import (
     CHAIN_SELECTIONS,
     CHATS,
@@ -47,6 +48,7 @@ from specchat.training.limits import (
 from specchat.training.losses import acceptance, chain_loss, columns_of, guessed_chains
 from specchat.training.mask_learning import FrozenTarget, MaskLearning
 from specchat.training.online_learning import MOST_CHANGED, changed_guesses
+from specchat.training.plain_text import PlainText, learn_plain, next_token
 from specchat.training.states import StateReading, grouped, read_shard, shard_file, tapped_layers
 from specchat.training.texts import TextPlan, TextStore, TextWriting
 from specchat.training.training_request import Places, TrainingRequest
@@ -127,6 +129,7 @@ class Job:
         if isinstance(self._sizes, PromptTokenSizes):
             self._sizes = dataclasses.replace(self._sizes, ensemble=request.ensemble)
         self._start, self._reference = start, reference
+        self._plain = PlainText.of(request.plain, subject.vocabulary) if request.plain else None
         if start is not None:
             check_start(start, request.drafter, self._sizes, subject.checksum)
         self.places = Places.of(request, subject.name, subject.checksum)
@@ -188,14 +191,20 @@ class Job:
         request, model = self.request, self._subject.model
         recipe, texts = self._recipe, texts_per_batch(model.network.shape.hidden)
         sizes, start = self._sizes, self._start
-        network = first_network(request.drafter, sizes, model, corpus, request.seed, start)
+        plain = self._plain
+        also = None if plain is None else torch.unique(plain.shard.tokens)
+        network = first_network(request.drafter, sizes, model, corpus, request.seed, start, also)
         seen, further = int(FAMILIES[request.drafter].epochs * corpus.tokens), start is not None
         rate = recipe.rate(texts, further=further)
         between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
-        schedule = Schedule(seen, 3600 * request.hours, rate, between, further, recipe.glancing)
+        schedule = Schedule(
+            seen, 3600 * request.hours / (1 if plain is None else 2), rate, between, further, recipe.glancing
+        )
         data = hashlib.blake2b("".join(sources).encode(), digest_size=8).hexdigest()
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": data}
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
+        if plain is not None and not (self.places.run / CHECKPOINT).exists():
+            learn_plain(plain, partial(self._fitting_of_plain, network, texts, about), self._tell_plain)
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
             self._clock, *self._learning(network), self._draft_texts(corpus, about, lambda: fitting.done),
@@ -203,6 +212,31 @@ class Job:
         if fitting.standing.best:
             self._check_best(fitting)
         return fitting
+
+    def _fitting_of_plain(
+        self, network: DraftNetwork[NetworkSizes], texts: int, about: Mapping[str, Any], corpus: Corpus
+    ) -> Fitting:
+        """The network's learning of plain text, once through, where it stands."""
+        request, folder = self.request, self.places.run / "plain"
+        private_dir(folder)
+        schedule = Schedule(corpus.tokens, 1800 * request.hours, self._recipe.rate(texts), max(1, corpus.tokens // 4))
+        vocab_size = self._subject.model.vocab_size
+        return Fitting(
+            network,
+            corpus,
+            schedule,
+            folder,
+            vocab_size,
+            self._recipe.steps,
+            texts,
+            request.seed,
+            about,
+            self._clock,
+            next_token,
+        )
+
+    def _tell_plain(self, done: float, says: str) -> None:
+        self._tell(Stage("learning", done, 1.0, "share", says))
 
     def _draft_texts(self, corpus: Corpus, about: Mapping[str, Any], done: Callable[[], float]) -> DraftTexts | None:
         """What makes the texts of every epoch, where the draft model writes some of them."""
@@ -241,6 +275,8 @@ class Job:
             chosen = {"loss": self.request.loss, "select": self.request.select}
             return {name: value for name, value in chosen.items() if value}
         said: dict[str, Any] = {"loss": self.request.loss or LOSSES[0]}
+        if self._plain is not None:
+            said |= {"plain": self._plain.label}
         if is_own(self.request.texts):
             said |= {"written_by": self.request.texts}
         if self._reference is not None:
@@ -353,7 +389,13 @@ def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_
 
 
 def first_network(
-    method: str, sizes: NetworkSizes, target: Decoder, corpus: Corpus, seed: int, start: TrainedDrafter | None
+    method: str,
+    sizes: NetworkSizes,
+    target: Decoder,
+    corpus: Corpus,
+    seed: int,
+    start: TrainedDrafter | None,
+    also: Tensor | None = None,
 ) -> DraftNetwork[NetworkSizes]:
     """The network before it learns, on the target's device.
 
@@ -363,7 +405,7 @@ def first_network(
     their own, they hold more of what the target says there than either list; with texts as before, hardly less.
     """
     known = None if start is None else read_tokens(start.weights)
-    shared = shared_with(target, corpus, HEAD_TOKENS, known)
+    shared = shared_with(target, corpus, HEAD_TOKENS, known, also)
     network = _begun(method, sizes, shared, seed, start)
     return network.train().requires_grad_(True).to(shared.head.device)
 
@@ -413,6 +455,7 @@ def command(request: TrainingRequest) -> str:
     words += f" --reference {request.reference}" if request.reference else ""
     words += f" --select {request.select}" if request.select else ""
     words += f" --texts {request.texts}" if request.texts else ""
+    words += f" --plain {request.plain}" if request.plain else ""
     words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

@@ -58,7 +58,7 @@ class ReplyRecorder:
         path = (ROOT, *round.verdict.path)
         self._tokens += [round.tree.tokens[node] for node in path]
         self._bonus = round.verdict.bonus
-        self._laws.append(_law(round.reading, path))
+        self._laws.append(target_law(round.reading, path))
 
     def taken(self, text: TextInputs) -> RecordedReply | None:
         """The recorded reply, with the fused states of its places; None where it is too short."""
@@ -82,7 +82,7 @@ class ReplyRecorder:
         )
 
 
-def _law(reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def target_law(reading: Reading, nodes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """(n, LIKELIEST) the likeliest tokens after these nodes and the logarithms of their probabilities.
 
     Where there are fewer tokens, what is left has no probability. Synchronises with the device.

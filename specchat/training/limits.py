@@ -29,7 +29,7 @@ CHATS = "chats"
 LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus", "lk", "lk_mixed")
 """How a drafter's law can be brought to the target's; the first where none is named."""
 
-SELECTIONS = ("behind", "missed")
+SELECTIONS = ("behind", "missed", "prompts")
 """How a reference can decide what is learnt from; the first where none is named."""
 
 CHAIN_SELECTIONS = ("reached", "confidence", "guessable")
@@ -168,6 +168,17 @@ def refuse_ensemble(drafter: str, ensemble: int) -> None:
         raise UsageError(f"--ensemble {ensemble} must be 1 to {MOST_ENSEMBLE}")
     if ensemble > 1 and drafter not in (masks := methods("masks")):
         raise UsageError(f"--ensemble is for --drafter {' and '.join(masks)}; {drafter} has no masks")
+
+
+def refuse_plain(drafter: str, plain: str, start: str) -> None:
+    """Raise UsageError for plain text where it cannot be learnt first."""
+    able = methods("draft model")
+    if plain and drafter not in able:
+        raise UsageError(f"--plain is for --drafter {' and '.join(able)}; {drafter} learns from the target's states")
+    if plain and start:
+        raise UsageError("--plain is learnt by a draft model that begins with nothing; leave out --from")
+    if plain and not os.path.isfile(expanded(plain, "--plain")):
+        raise UsageError(f"--plain {short(plain)} is not a file")
 
 
 def refuse_hiding(name: str) -> None:

@@ -16,6 +16,7 @@ from specchat.training.limits import (
     refuse_ensemble,
     refuse_hiding,
     refuse_impossible,
+    refuse_plain,
     refuse_replacing_start,
     refuse_unknown_loss,
     refuse_unknown_texts,
@@ -43,6 +44,7 @@ class TrainingRequest:
         reference: the name of a trained drafter that decides which places are learnt from; empty for all of them.
         select: how it decides, or which guesses of chains are learnt; empty for the first of `SELECTIONS` or
             `CHAIN_SELECTIONS`.
+        plain: a file of plain text that a draft model learns first; empty for none.
         texts: who writes what it learns from; empty for the first of `TEXTS`.
         ensemble: so many embeddings of masks stand for one place.
     """
@@ -61,6 +63,7 @@ class TrainingRequest:
     select: str = ""
     texts: str = ""
     ensemble: int = 1
+    plain: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -72,6 +75,7 @@ class TrainingRequest:
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
         refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select)
         refuse_unknown_texts(self.drafter, self.texts)
+        refuse_plain(self.drafter, self.plain, self.start)
         refuse_ensemble(self.drafter, self.ensemble)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):

@@ -14,7 +14,7 @@ from specchat.cli import app
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.errors import SpecchatError, StoreError, UsageError
 from specchat.indexes.datastore import Datastore
-from specchat.models.backends.scripted import PASSAGES
+from specchat.models.backends.scripted import PASSAGES, ScriptedVocabulary
 from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import ChatRecord, StoredMessage
@@ -146,6 +146,19 @@ def test_what_cannot_be_built_is_refused_and_leaves_nothing(folder, tmp_path):
     assert isinstance(error_of("build", "other", str(folder), "--pair", "script"), UsageError)
     assert "no pair is called ''" in str(error_of("build", "other", str(folder), "--pair", ""))
     assert [file.name for file in datastores_dir().iterdir()] == ["mine.datastore"]
+
+
+def test_states_of_every_token_are_kept_where_that_is_asked_for(folder):
+    build("plain", str(folder))
+    build("stated", str(folder), "--states")
+    plain, stated = (Datastore(datastores_dir() / f"{name}.datastore") for name in ("plain", "stated"))
+    assert texts_in("stated") == texts_in("plain")
+    assert (plain.states.shape[1], stated.header.state_width) == (0, ScriptedVocabulary().size)
+    known = stated.states.any(axis=1)
+    ends = stated._tokens == stated.header.separator
+    assert not known[ends].any()
+    assert known[~ends].all()
+    assert names_in("stated") == names_in("plain")
 
 
 def test_a_full_disk_leaves_the_old_datastore_as_it_was(folder, monkeypatch):

@@ -85,6 +85,8 @@ SPOKEN: list[dict[str, Any]] = [
     {"drafter": "prompt_lookup", "rule": "nest"},
     {"drafter": "draft_model", "temperature": 0.0, "policy": "best_first"},
     {"drafter": "suffix", "repetition_penalty": 1.2, "frequency_penalty": 0.3, "top_p": 0.9},
+    *({"drafter": "draft_model", "loop": loop} for loop in ("pearl", "overlap")),
+    {"drafter": "draft_model", "loop": "pearl", "policy": "best_first"},
     {"controller": "off"},
     {"controller": "goodput", "drafter": "token_recycling"},
 ]
@@ -103,7 +105,7 @@ def test_replies_are_those_of_a_target_here_for_one_message_a_round():
         most = rounds + 2  # a cache, and the prompt
         if changes.get("drafter") in TRAINED:  # rows of the head, embeddings for it and the text, a text in parts
             most += 4
-        if changes.get("rule") != "fair" and not rounds + 2 <= link.asked <= most:
+        if changes.get("rule") not in ("fair", "judge") and not rounds + 2 <= link.asked <= most:
             asked.append((changes, link.asked, rounds))
         assert all(round.timings.there_s > 0 for round in there.rounds)
         assert there.ledger.there_s == pytest.approx(sum(round.timings.there_s for round in there.rounds))

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from specchat.config.datastore_files import ENDING, DatastoreHeader, Datastores
 from specchat.indexes.datastore import joined, token_width, write_datastore
@@ -34,11 +35,12 @@ def write_tiny_datastore(
     vocabulary: str = CHECKSUM,
     made: str = "2026-01-01",
     names: Sequence[tuple[int, str]] = (),
+    states: Any = None,
 ) -> Path:
     """A datastore of these texts."""
     tokens = joined(texts, vocab_size)
     width = token_width(vocab_size)
     header = DatastoreHeader("tiny", vocabulary, vocab_size, width, len(tokens), len(texts), made)
     with file.open("wb") as opened:
-        write_datastore(opened, header, tokens, names)
+        write_datastore(opened, header, tokens, names, states, 1)
     return file

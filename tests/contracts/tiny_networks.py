@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from contracts.random_networks import random_network
 from contracts.tiny_datastore import tiny_datastores
+from contracts.trained_folders import trained_folder
 
-from specchat.config.trained_drafters import WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
+from specchat.config.trained_drafters import JUDGE, WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
 from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources
+from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.amphista import AmphistaSizes
 from specchat.models.draft_heads.clover import CloverSizes
@@ -29,7 +31,10 @@ from specchat.models.draft_heads.loading import save_weights
 from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, mask_rows
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
+from specchat.models.draft_heads.selector import SelectorSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.shipped_mtp import MtpModules, ShippedHead
+from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
@@ -43,6 +48,8 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
             return HydraSizes(hidden, taps, inner=24)
         case "medusa":
             return MedusaSizes(hidden, taps, heads=3)
+        case "selector":
+            return SelectorSizes(hidden, taps, inner=24, heads=3, rank=8)
         case "amphista":
             return AmphistaSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, positions=3)
         case "falcon":
@@ -70,7 +77,16 @@ def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedD
 
 def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
-    return TrainedDrafters("tiny", tuple(tiny_trained(method, target, share) for method in methods("head", "masks")))
+    trained = [tiny_trained(method, target, share) for method in methods("head", "masks")]
+    return TrainedDrafters("tiny", (*trained, tiny_judge(target.hidden_size, target.layers)))
+
+
+@cache
+def tiny_judge(hidden: int, layers: int) -> TrainedDrafter:
+    """A judge of the last layer's states with random weights."""
+    weight = torch.randn(hidden, generator=torch.Generator().manual_seed(5)) / hidden**0.5
+    folder = Path(_FOLDERS.name) / f"{JUDGE}-{hidden}-{layers}"
+    return trained_folder(folder, {"weight": weight, "bias": torch.zeros(1)}, JUDGE, layer=layers - 1)
 
 
 class PrunedOfNothing:
@@ -90,10 +106,14 @@ class PrunedOfNothing:
         yield None
         yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
 
-    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+    def recover(self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int) -> Iterator[Any]:
+        yield None
+        yield {}
+
+    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
         return NetworkMemory(self._target.with_new_cache(), 0, 0)
 
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+    def pruned(self, ranking: Ranking, ratio: float, recovered: Any = None) -> Model:
         assert ranking.fits(*self.sizes)
         return self._target.with_new_cache()
 
@@ -101,12 +121,42 @@ class PrunedOfNothing:
 def tiny_resources(target: Weights) -> PairResources:
     """All that a drafter may need of a pair, for any target."""
     stores = tiny_datastores(target.vocab_size)
-    return trained_resources(trained=all_tiny_trained(target), datastores=stores, prunable=PrunedOfNothing(target))
+    return trained_resources(
+        trained=all_tiny_trained(target),
+        datastores=stores,
+        prunable=PrunedOfNothing(target),
+        shipped=lambda: tiny_shipped(target.hidden_size, target.layers, target.vocab_size),
+    )
+
+
+def tiny_shipped(hidden: int, layers: int, vocab_size: int) -> ShippedHead:
+    """A random head as it comes in files of targets of these sizes."""
+    modules, rotary, embedding, head = _shipped_parts(hidden, vocab_size)
+    embed, norm = lambda tokens: embedding[list(tokens)], lambda states: states
+    return ShippedHead(modules, rotary, layers - 1, embed, norm, lambda states: states @ head, KVCache((0,), 4096))
+
+
+@cache
+def _shipped_parts(hidden: int, vocab_size: int) -> tuple[MtpModules, Any, torch.Tensor, torch.Tensor]:
+    import transformers
+
+    config = transformers.Qwen3Config(
+        hidden_size=hidden, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=8, vocab_size=vocab_size,
+    )  # fmt: skip
+    config._attn_implementation = "sdpa"
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        network = transformers.AutoModelForCausalLM.from_config(config).eval()
+        modules = MtpModules(network).eval().requires_grad_(False)
+        return modules, network.model.rotary_emb, torch.randn(vocab_size, hidden), torch.randn(hidden, vocab_size)
 
 
 def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
     """Resources of a pair whose trained weights become networks and masks."""
-    return PairResources(*tokens, make_network=LearningNetwork, make_masks=mask_rows, **about)
+    return PairResources(
+        *tokens, make_network=LearningNetwork, make_masks=mask_rows, make_learning=adapted_draft, **about
+    )
 
 
 @cache

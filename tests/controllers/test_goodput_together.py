@@ -18,15 +18,17 @@ def accepted_of(depth, rate, noise):
     return accepted
 
 
-def run(texts, rate, given, rounds=600, fixed=None, costs_of=None):
-    """Guesses of a text's round, and tokens a second of all, over the second half of so many rounds.
+def run(texts, rate, given, rounds=600, fixed=None, costs_of=None, skipped=0.5, apart=False):
+    """Guesses of a text's round, and tokens a second of all, over so many rounds without a first share of them.
 
     Passes take what `costs_of` says, by default the costs that are given to the controllers.
     """
     noise = random.Random(4)
     subjects = [controller(given, nodes=8, memory=64) for _ in range(texts)]
+    for subject in subjects[1:] if not apart else []:
+        subject.learn_with(subjects[0])
     guesses = tokens = 0
-    seconds = 0.0
+    seconds, first = 0.0, int(rounds * skipped)
     for index in range(rounds):
         plans = [s.plan(context(index)) if fixed is None else Budget(fixed, fixed, 1) for s in subjects]
         drafted = [min(plan.nodes, plan.depth) for plan in plans]
@@ -36,12 +38,12 @@ def run(texts, rate, given, rounds=600, fixed=None, costs_of=None):
             accepted = accepted_of(depth, rate, noise)
             done = a_round(depth, accepted, verify_s=took * (1 + depth) / (texts + sum(drafted)), budget=plan)
             subject.observe(dataclasses.replace(done, timings=dataclasses.replace(done.timings, joint=joint)))
-            if index >= rounds // 2:
+            if index >= first:
                 tokens += 1 + accepted
-        if index >= rounds // 2:
+        if index >= first:
             guesses += sum(drafted)
             seconds += took
-    return guesses / texts / (rounds - rounds // 2), tokens / seconds
+    return guesses / texts / (rounds - first), tokens / seconds
 
 
 def test_many_texts_together_leave_out_guesses_that_pay_alone():
@@ -86,3 +88,29 @@ def test_a_text_that_goes_on_alone_pays_its_own_rows_again():
     )
     subject.observe(done)
     assert subject.costs.one_s == pytest.approx(1.0)
+
+
+TABLE = Costs(((1, 1.0), (2, 1.1), (4, 1.25), (8, 1.6), (16, 2.4), (32, 4.2), (64, 9.0), (128, 19.0)))
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.85])
+@pytest.mark.parametrize("texts", [2, 8])
+@pytest.mark.parametrize("given", [TABLE, costs(per_row=0.15)], ids=["steeper", "even"])
+def test_the_rows_of_all_texts_are_the_closed_forms_best(texts, rate, given):
+    """By a table of costs: depth k for all is worth texts · E(k) tokens, and takes a pass over texts · (1 + k) rows."""
+
+    def goodput(depth):
+        return texts * (1 - rate ** (depth + 1)) / (1 - rate) / given.verify_s(texts * (1 + depth))
+
+    best = max(range(9), key=goodput)
+    guesses, _ = run(texts, rate, given, rounds=400)
+    assert abs(guesses - best) <= 1
+    assert goodput(round(guesses)) >= 0.96 * goodput(best)
+
+
+def test_texts_together_pay_for_trials_once():
+    """Where guesses hardly stand, eight texts that learn together lose less than eight that learn alone."""
+    given = costs(per_row=0.15)
+    plain = run(8, 0.05, given, rounds=60, fixed=0, skipped=0)[1]
+    lost = {apart: 1 - run(8, 0.05, given, rounds=60, skipped=0, apart=apart)[1] / plain for apart in (True, False)}
+    assert lost[False] < 0.6 * lost[True]

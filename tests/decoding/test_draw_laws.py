@@ -58,7 +58,11 @@ def draws(name):
     return not {*KINDS}.isdisjoint(choose(name, Settings().but({"method_options": given_to(name)})).draw_kinds)
 
 
-DRAWING = [name for name, method in DRAFTERS.items() if name != "none" and not method.needs_weights and draws(name)]
+DRAWING = [
+    name
+    for name, method in DRAFTERS.items()
+    if name != "none" and not method.needs_weights and not method.needs_shipped_head and draws(name)
+]
 """Trained networks are looked at in tests/acceptance/test_trained_draws.py, with states of the text."""
 
 KEPT = [

@@ -250,3 +250,24 @@ def test_guesses_follow_the_penalties_of_the_chat():
     expected = penalise(said, sampling, context.counts).argsort(descending=True)[:4].tolist()
     assert [guess.token for guess in guesses] == expected
     assert said.argsort(descending=True)[:4].tolist() != expected, "penalties would not show"
+
+
+def test_a_head_ends_branches_that_the_target_would_refuse_and_the_text_stays():
+    """A draft model that is surely wrong: only what was judged can tell."""
+    own, other = COARSE, FINE
+    target, wrong = writer(own), scripted_draft(vocab_size=other.size)
+    texts, drafted = [], []
+    for stop in (1.0, 0.5):
+        parts = Parts(target, wrong, resources=PairResources(own, other))
+        drafter = DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(stop=stop), parts)
+        speculator = fixed_speculator(target, drafter, *SHAPE)
+        text, rounds = speak(speculator, 120, context_of(own))
+        texts.append(text)
+        drafted.append(sum(round.tree.drafted for round in rounds[-30:]) / len(rounds[-30:]))
+        kept = drafter.save_state()
+        assert bool(kept) == (stop < 1.0)
+    assert texts[0] == texts[1]
+    assert drafted[1] < drafted[0] / 2, "the first guess of a round, and what one draft token stands for, stay"
+    again = DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(stop=0.5), parts)
+    again.restore_state(kept)
+    assert again.save_state() == kept

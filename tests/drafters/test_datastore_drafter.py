@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from contracts.kit import (
@@ -23,6 +24,7 @@ from specchat.core.budget import Budget
 from specchat.core.reading import HeadTensors, Reading
 from specchat.core.round import Round, Verdict
 from specchat.core.sampling import Sampling
+from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.combinations import check_settings
 from specchat.drafters.choice import choose
@@ -184,3 +186,57 @@ def test_a_damaged_body_is_refused_in_one_line_when_the_drafter_is_built(folder)
     file.write_bytes(file.read_bytes()[:-2] + b"\x00\x01")
     with pytest.raises(StoreError, match="is damaged"):
         converse(scripted_target(), resources=PairResources(datastores=stores(folder)), drafter="datastore")
+
+
+def with_states(folder, target="tiny", width=V):
+    """A drafter over two texts in which token 4 is followed by other tokens, with a state of each of its own."""
+    texts = [[1, 2, 3, 4, 5, 6, 7, 0, 1], [*[8, 4, 5] * 4], [2, 9, 9, 4, 8, 1, 6, 3]]
+    count = sum(len(text) + 1 for text in texts)
+    states = np.random.default_rng(3).normal(size=(count, width)).astype(np.float16)
+    place = count - len(texts[2]) + 1  # of the token before the 4 of the last text
+    names = [(0, "one.txt"), (len(texts[0]) + 1, "two.txt"), (count - len(texts[2]) - 1, "three.txt")]
+    write_tiny_datastore(folder / f"a{ENDING}", texts, V, names=names, states=states)
+    resources = PairResources(datastores=Datastores(target, lambda: CHECKSUM, folder))
+    return Parts(scripted_target(V), resources=resources).build(choose("datastore", Settings())), states[place]
+
+
+def said_of(drafter, history, state, *path):
+    """(token, who says so, its file) of the best guess after a path, where the target was in this state."""
+    drafter.start(history)
+    sink = drafter.hidden_state_sink
+    sink.take(TextStates(0, tuple(history[:-1]), {1: torch.tensor(np.tile(state, (len(history) - 1, 1))).float()}))
+    tree, node = TokenTree(history[-1], V), ROOT
+    for token in path:
+        drafter.propose(tree, [node], 4, context_for(prompt=history))
+        node = tree.add(node, Guess(token))
+    best, *_ = drafter.propose(tree, [node], 4, context_for(prompt=history))[0]
+    return best.token, best.proposer, drafter.stored_text(best.source, 2)
+
+
+def test_the_place_with_a_like_state_is_heard_beside_matches_and_followed_in_its_file(folder):
+    """Words before the root that stand nowhere: the lookup says what mostly follows it, the state says where we are."""
+    drafter, state = with_states(folder)
+    history = [7, 7, 7, 4]
+    token, who, (name, _, before) = said_of(drafter, history, state)
+    assert (token, who, name, list(before)) == (8, "datastore states", "three.txt", [9, 4])
+    token, who, (name, _, before) = said_of(drafter, history, state, 8)
+    assert (token, name, list(before)) == (1, "three.txt", [4, 8])
+    assert said_of(drafter, history, -state)[0] == 5, "the control: another state"
+    assert said_of(drafter, [7, 7, 7, 6], state)[0] in (7, 3), "what follows another token than the root is not heard"
+
+
+def test_states_of_another_target_are_not_compared(folder):
+    assert with_states(folder)[0].hidden_state_sink is not None
+    assert with_states(folder, target="other")[0].hidden_state_sink is None
+    assert with_states(folder, width=V + 1)[0].hidden_state_sink is None
+
+
+def test_a_state_that_is_not_that_of_the_token_before_the_root_is_not_used(folder):
+    drafter, state = with_states(folder)
+    history = [7, 7, 7, 4]
+    assert said_of(drafter, history, state)[0] == 8
+    longer = [*history, 7, 4]
+    drafter.start(longer)
+    (guesses,) = drafter.propose(TokenTree(4, V), [ROOT], 4, context_for(prompt=longer))
+    assert guesses
+    assert "datastore states" not in {guess.proposer for guess in guesses}

@@ -10,7 +10,7 @@ import torch
 from contracts.kit import PROMPT, Letters, collect, converse
 from contracts.models import V, own_decoder, shared_network, source_of
 from contracts.tiny_networks import PrunedOfNothing
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from specchat.core.drafting_networks import Ranking
 from specchat.core.tree import TokenTree
@@ -73,6 +73,29 @@ def test_importance_is_measured_while_idle_and_the_ranking_kept_for_the_next_ses
     assert another.save_state() == drafter.save_state()
     another.restore_state(b"")
     assert not another.measured
+
+
+def test_what_was_learnt_back_is_kept_with_the_ranking_and_the_text_stays():
+    learning = {"method_options": {"pruned.recover": 2, "pruned.samples": 4}, "max_tokens": 300}
+    conversation, drafter = conversed(**learning)
+    text = collect(conversation.reply(PROMPT, 7)).tokens
+    while drafter.idle(time.monotonic() + 60):
+        pass
+    drafter._recovered = {(0, "o"): (torch.ones(8, 32), 0.5 * torch.ones(32, 8))}  # it may have been dropped
+    _, another = conversed(**learning)
+    another.restore_state(drafter.save_state())
+    assert another.save_state() == drafter.save_state()
+    tree, said = TokenTree(PROMPT[-1], V).freeze(), []
+    for options in (learning, {**learning, "method_options": {}}):
+        conversation, one = conversed(**options)
+        one.restore_state(drafter.save_state())
+        one.start(PROMPT)
+        said.append(one._drafting._model.read(tree).logits)
+        assert collect(conversation.reply(PROMPT, 7)).tokens == text
+    assert not torch.equal(*said)
+    broken = load(drafter.save_state()) | {"up.0.o": torch.full((32, 8), torch.nan)}
+    with pytest.raises(ValueError, match="no matrix of numbers"):
+        another.restore_state(save(broken))
 
 
 def test_it_is_measured_within_a_reply_only_where_the_controller_allows_it():

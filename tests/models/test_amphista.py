@@ -97,7 +97,7 @@ def test_the_first_adaptation_layer_reads_states_and_the_second_tokens_too(amphi
     assert not torch.equal(one[1], other[1])
 
 
-@pytest.mark.parametrize(("method", "passes"), [("amphista", 1), ("medusa", 1), ("clover", K)])
+@pytest.mark.parametrize(("method", "passes"), [("amphista", 1), ("medusa", 1), ("selector", 1), ("clover", K)])
 def test_one_call_serves_all_depths_of_a_tree(method, passes):
     """And clover, whose deeper guesses depend on those before, takes one for each."""
     target = ReferenceModel(shared_network("llama"), 256)

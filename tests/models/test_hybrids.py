@@ -7,22 +7,27 @@ from itertools import cycle
 
 import pytest
 import torch
-from contracts.kit import keeps_the_draws, lossless_rules, plain_text, random_tree, reply
+from contracts.kit import collect, converse, keeps_the_draws, lossless_rules, plain_text, random_tree, reply
 from contracts.model_checks import CLOSE, PREFIX, deepest
 from contracts.models import RECURRENT, perturbed
 from hybrid_networks import HYBRIDS, V, hybrid
 from loading_kit import load, logits_of, refusal
 from safetensors.torch import load_file, save_file
 from tiny_models import TOKENS, write_tokenizer
+from transformers.modeling_layers import MtpLayer
 
+from specchat.core.request import PassRequest
 from specchat.core.sampling import Sampling
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
-from specchat.errors import ModelError
+from specchat.drafters.parts import PairResources
+from specchat.errors import CombinationError, ModelError
 from specchat.models.backends.recurrent_cache import BORDERS, LayerSizes, RecurrentCache
 from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
 from specchat.models.backends.transformers_network import recurrent_layers, refuse_unknown_states
 from specchat.models.decoder.cache_rows import Rows
+from specchat.models.shipped_mtp import MtpModules
 from specchat.models.weights.model_files import HYBRIDS as KNOWN
 from specchat.trees import TREE_POLICIES
 
@@ -181,6 +186,8 @@ def test_a_view_may_leave_out_recurrent_layers_and_takes_over_states():
     torch.testing.assert_close(
         says(view, [*text, 4]), says(direct, [*text, 4]), **CLOSE
     )  # layers 0 and 1 are fed the same
+    assert view.joint_weights is None
+    assert model.joint_weights is None, "several requests are read one after another"
     with pytest.raises(ModelError, match="no 'mlp'"):
         ReferenceModel(hybrid("zamba2"), 64).view(skip_mlp=(0,))
 
@@ -284,3 +291,109 @@ def test_half_precision_keeps_its_states_in_float32(tmp_path):
     last, memory = states(loaded.model)[0]
     assert (last.dtype, memory.dtype) == (torch.bfloat16, torch.float32)
     assert recurrent_layers(loaded.model._whole)[0].element == 2
+
+
+# ------------------------------------------------------------------------------------- heads in the target's files
+
+
+def with_mtp(folder, network, split_experts=True):
+    """Add a random head to the files of a network; its tensors as transformers' layers have them."""
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        modules = MtpModules(network)
+        for parameter in modules.parameters():
+            parameter.data = 0.25 * torch.randn_like(parameter)
+    tensors = {f"mtp.{name}": tensor.clone() for name, tensor in modules.state_dict().items()}
+    if split_experts and (gate_up := tensors.pop("mtp.layers.0.mlp.experts.gate_up_proj", None)) is not None:
+        down = tensors.pop("mtp.layers.0.mlp.experts.down_proj")
+        for number, (both, one) in enumerate(zip(gate_up, down, strict=True)):
+            gate, up = both.chunk(2)
+            where = f"mtp.layers.0.mlp.experts.{number}"
+            tensors |= {
+                f"{where}.gate_proj.weight": gate.clone(),
+                f"{where}.up_proj.weight": up.clone(),
+                f"{where}.down_proj.weight": one.clone(),
+            }
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), **tensors}, file, {"format": "pt"})
+    return modules
+
+
+def said_by_transformers(network, modules, text, below):
+    """(V,) logits for the token after a text and guesses below it, by transformers' own MTP layer, without a cache."""
+    layer = network.get_decoder().layers[modules.number]
+    other = MtpLayer(network.config, type(layer), type(layer.input_layernorm), modules.number).eval()
+    names = {"pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "fc": "eh_proj", "norm": "post_norm"}
+    state = {}
+    for name, tensor in modules.state_dict().items():
+        first, _, rest = name.partition(".")
+        state[name.replace("layers.0.", "mtp_block.") if first == "layers" else f"{names[first]}.{rest}"] = tensor
+    other.load_state_dict(state)
+    decoder = network.get_decoder()
+    with torch.no_grad():
+        states = decoder(torch.tensor([text[:-1]]), use_cache=False).last_hidden_state
+        tokens = list(text[1:])
+        for guess in [*below, None]:
+            count = len(tokens)
+            places = torch.arange(count)[None]
+            rotation = decoder.rotary_emb(states, position_ids=places)
+            mask = torch.ones(1, 1, count, count, dtype=torch.bool).tril()
+            embedded = network.get_input_embeddings()(torch.tensor([tokens]))
+            out = other(embedded, states, rotation, mask, places, None)
+            states, tokens = torch.cat([states, out[:, -1:]], dim=1), [*tokens, guess]
+        return network.get_output_embeddings()(out[0, -1])
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5_text"])
+def test_the_head_of_the_files_says_what_transformers_own_layer_says(family, tmp_path):
+    folder, network = saved(tmp_path, family)
+    modules = with_mtp(folder, network)
+    loaded = load(folder, wanted="float32")
+    model = loaded.model
+    before = model.cache_bytes(10)
+    head = loaded.shipped()
+    tree, text = random_tree(len(TOKENS), 9, 4, root=7), [5, 9, 3, 8, 20, 5, 9, 7]
+    states = []
+    model.prefill(text[:-1], tap=HiddenStateSink(head.layers, lambda of: states.append(of)))
+    reading = model.read(TokenTree(text[-1], len(TOKENS)).freeze(), request=PassRequest(taps=head.layers))
+    assert not states, "a short text is read with the tree"
+    head.take(reading.text_states)
+    assert head.begin(text)
+    for depth in range(max(tree.depths) + 1):
+        level = [node for node in range(len(tree)) if tree.depths[node] == depth]
+        said = head.read(tree, level)
+        for row, node in enumerate(level):
+            expected = said_by_transformers(network, modules, text, tree.path_tokens(node))
+            torch.testing.assert_close(said.logits[row], expected, **CLOSE)
+            assert said.tokens[row, 0] == expected.argmax()
+    assert model.cache_bytes(10) > before, "its rows are counted with the target's"
+    assert loaded.weight_bytes > sum(weight.numel() * 4 for weight in network.parameters())
+
+
+def test_a_head_of_the_files_drafts_and_the_text_stays(tmp_path):
+    folder, network = saved(tmp_path, "qwen3_next")
+    with_mtp(folder, network, split_experts=False)
+    loaded = load(folder, wanted="float32")
+    expected = plain_text(loaded.model.with_new_cache(), 12, prompt=HISTORY)
+    resources = PairResources(shipped=loaded.shipped)
+    how = {"drafter": "shipped_mtp", "policy": "best_first", **SMALL}
+    said = collect(converse(loaded.model, resources=resources, **how).reply(HISTORY, 1))
+    assert said.tokens == expected
+    assert said.ledger.drafted > 12
+
+
+def test_what_is_no_head_or_no_fitting_one_is_one_line(tmp_path):
+    folder, _ = saved(tmp_path, "qwen3_next")
+    loaded = load(folder, wanted="float32")
+    assert loaded.shipped is None
+    with pytest.raises(CombinationError, match="needs a head in the target's own files"):
+        converse(loaded.model, resources=PairResources(), drafter="shipped_mtp")
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), "mtp.fc.weight": torch.zeros(3, 4)}, file, {"format": "pt"})
+    loaded = load(folder, wanted="float32")
+    assert loaded.shipped is None
+    assert any("tensors do not fit" in note for note in loaded.notes)
+    other, _ = saved(tmp_path / "granite", "granitemoehybrid")
+    file = other / "model.safetensors"
+    save_file({**load_file(file), "mtp.fc.weight": torch.zeros(3, 4)}, file, {"format": "pt"})
+    assert any("that of granitemoehybrid is not known here" in note for note in load(other, wanted="float32").notes)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from training_kit import V, some_texts, target
+from training_kit import REPLY, USER, V, some_texts, target
 
 from specchat.errors import TrainingError, UsageError
 from specchat.models.draft_heads import FAMILIES
@@ -23,6 +23,7 @@ from specchat.training.distillation import (
     normalised,
     policy_gradient,
     rewards,
+    texts_missed,
     total_variation,
     wrong_guesses,
 )
@@ -30,6 +31,7 @@ from specchat.training.fitting import Fitting, Schedule
 from specchat.training.limits import refuse_unknown_loss
 from specchat.training.losses import Labels, columns_of, labels_at, labels_of, laws_of, logits_of, overlap
 from specchat.training.states import StateReading
+from specchat.training.texts import TrainingText
 
 WORDS, PLACES = 9, 5
 SURE = [name for name in LOSSES if name != "tvd_plus_plus"]
@@ -172,10 +174,10 @@ def test_the_places_with_most_to_learn_are_the_top_two_fifths_by_difference():
     noise = torch.Generator().manual_seed(4)
     own, others = torch.rand(50, generator=noise), torch.rand(50, generator=noise)
     nowhere = torch.zeros(50, dtype=torch.bool)
-    chosen = behind(own - others, nowhere)
+    chosen = behind(own - others, nowhere, nowhere.long())
     assert int(chosen.sum()) == 20
     assert (own - others)[chosen].min() > (own - others)[~chosen].max()
-    assert not torch.equal(chosen, behind(own, nowhere)), "the reference matters"
+    assert not torch.equal(chosen, behind(own, nowhere, nowhere.long())), "the reference matters"
 
 
 # --------------------------------------------------------------------------------------------- whole texts
@@ -226,6 +228,48 @@ def test_only_the_selected_places_are_learnt_from(model, corpus):
     torch.testing.assert_close(everywhere.detach(), own.mean())
     loss.backward()
     assert all(parameter.grad is None for parameter in reference.parameters())
+
+
+def test_of_texts_those_are_left_out_of_which_the_reference_guesses_half():
+    texts = torch.tensor([0, 0, 0, 0, 3, 3, 3, 3, 5, 5])
+    missed = torch.tensor([1, 1, 1, 0, 1, 1, 0, 0, 1, 1]).bool()
+    kept = texts_missed(torch.zeros(10), missed, texts)
+    assert kept.tolist() == [True] * 4 + [False] * 4 + [True] * 2, "guessed places of texts that stay are learnt too"
+
+
+def test_two_boosted_draft_models_guess_more_places_than_two_copies(model, tmp_path):
+    """Texts of two kinds that were never learnt from. `missed` beats a copy from another seed too."""
+    noise, texts = torch.Generator().manual_seed(5), []
+    for index in range(124):
+        words = torch.randint(*((3, 8) if index % 3 else (34, 50)), (20,), generator=noise).tolist()
+        texts.append(TrainingText(index, [USER, *words[: 4 + index % 3], REPLY], words[8:], greedy=True))
+    reading = StateReading(model, "ab" * 32, tmp_path, states=False)
+    learnt = Corpus([reading.shard(texts[:60])], STEPS, reads_back=True, reads_states=False)
+    other = Corpus([reading.shard(texts[60:])], STEPS, reads_back=True, reads_states=False)
+    other.held_out = [(0, text) for text in range(64)]
+    (batch,) = other.unseen(64)
+    rows, places = batch.drafted(1, batch.tokens.shape[1] - 1).nonzero(as_tuple=True)
+
+    def guessed(seed, reference=None, select="missed"):
+        network = draft_model(model, learnt, seed)
+        loss = Distillation(LOSSES["forward_kl"], reference, SELECTIONS[select])
+        folder = tmp_path / f"{seed}-{select}-{reference is None}"
+        folder.mkdir()
+        schedule = Schedule(1200, 0.0, 1.2e-2, 10**9)
+        Fitting(network, learnt, schedule, folder, V, STEPS, 4, seed, {}, loss=loss).run(lambda standing: None)
+        wanted = columns_of(network.shared.tokens, V)[batch.likeliest[rows, places + 1, 0]]
+        with torch.no_grad():
+            (states,) = network.states(batch.features, batch.tokens, 1)
+            return network, network.logits(states[rows, places]).argmax(1) == wanted
+
+    first, found = guessed(0)
+
+    def together(one) -> float:
+        return float((found | one[1]).float().mean())
+
+    alone, copy = float(found.float().mean()), together(guessed(1))
+    assert together(guessed(1, first, "prompts")) > alone + 0.03, "two copies guess what one guesses"
+    assert together(guessed(1, first, "missed")) > copy + 0.02
 
 
 class SaysLogitsTimes:

@@ -69,6 +69,7 @@ def test_consistency_is_with_the_states_of_the_tokens_in_whose_place_masks_stand
     assert apart or found[1] == pytest.approx(found[0], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_was_trained_guesses_more_than_the_masks_alone(network, learning, corpus, tmp_path, monkeypatch):
     """Its target hardly looks further back than one token: what follows depends on the one before."""
     Fitting(

@@ -77,13 +77,13 @@ def test_without_a_rate_or_with_shuffled_targets_nothing_rises(model, monkeypatc
     if control == "no rate":
         monkeypatch.setattr(online_learning, "LEARNING_RATE", 0.0)
     else:
-        law, order = reply_recorder._law, torch.randperm(V, generator=torch.Generator().manual_seed(4)).int()
+        law, order = reply_recorder.target_law, torch.randperm(V, generator=torch.Generator().manual_seed(4)).int()
 
         def shuffled(reading, nodes):
             likeliest, log_p = law(reading, nodes)
             return order[likeliest.long()], log_p
 
-        monkeypatch.setattr(reply_recorder, "_law", shuffled)
+        monkeypatch.setattr(reply_recorder, "target_law", shuffled)
     before = spoken(conversed(model)[0], NARROW)
     conversation, network = taught(model, NARROW, 20)
     assert spoken(conversation, NARROW) <= before + 0.02

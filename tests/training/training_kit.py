@@ -49,6 +49,9 @@ class Words:
         [message] = messages
         return [USER, *(self.word(word) for word in message["content"].split()), REPLY]
 
+    def encode_text(self, text):
+        return [self.word(word) for word in text.split()]
+
     def word(self, word):
         return int(word[1:]) if word[1:].isdigit() else 3 + sum(word.encode()) % (V - 3)
 

@@ -16,6 +16,7 @@ from specchat.core.drafting_networks import (
     IdleWorker,
     JudgedReply,
     KeepsState,
+    LearningDraft,
     LearningFigures,
     LearnsFromReplies,
 )
@@ -49,13 +50,13 @@ class KeptDrafters:
         self._target_sha256 = cache(target_sha256)
         self._say = say
         self._told: set[str] = set()
-        self._drafters: list[tuple[str, weakref.ref[Drafter]]] = []
+        self._drafters: list[tuple[str, weakref.ref[Drafter | LearningDraft]]] = []
         self._saved: dict[str, str] = {}  # name → checksum of the state that was written or read last
         self._learning = False
         self.due = False
         """Whether there may be idle work."""
 
-    def keep(self, name: str, drafter: Drafter) -> None:
+    def keep(self, name: str, drafter: Drafter | LearningDraft) -> None:
         """A drafter was built: it goes on from what was kept, and is saved from now on."""
         if not isinstance(drafter, KeepsState | IdleWorker):
             return
@@ -84,6 +85,11 @@ class KeptDrafters:
         """Figures of the learning from replies of the drafter with this name; None where it is not in use."""
         return next((drafter.learnt for known, drafter in self._learners() if known == name), None)
 
+    @property
+    def learner(self) -> str:
+        """The name of the newest drafter or draft model that can learn; empty where none is in use."""
+        return next((name for name, _ in self._learners()), "")
+
     def kept_bytes(self, name: str) -> int:
         """Bytes that the drafter with this name takes on the disk."""
         file = self._file(name).file
@@ -111,7 +117,7 @@ class KeptDrafters:
         """Write the states that have changed. What was erased from the disk meanwhile is forgotten here too."""
         self._save_those(lambda drafter: True)
 
-    def _save_those(self, wanted: Callable[[Drafter], bool]) -> None:
+    def _save_those(self, wanted: Callable[[Drafter | LearningDraft], bool]) -> None:
         for name, drafter in self._live():
             if isinstance(drafter, KeepsState) and wanted(drafter):
                 try:
@@ -142,7 +148,7 @@ class KeptDrafters:
             self._tell(name, error, "its work while idle has ended")
             return False
 
-    def _live(self) -> Iterator[tuple[str, Drafter]]:
+    def _live(self) -> Iterator[tuple[str, Drafter | LearningDraft]]:
         for name, ref in self._drafters:
             if (drafter := ref()) is not None:
                 yield name, drafter
@@ -193,7 +199,7 @@ def learning_report(
     """The report on the drafter in use that learns from replies; with `forget`, after it has forgotten them."""
     conversation.build_parts()
     settings = conversation.settings
-    name = next(iter(trained_in_use(settings, trained)), "")
+    name = next(iter(trained_in_use(settings, trained)), "") or kept.learner
     freed = kept.forget(name) if forget and name else 0
     learnt = kept.learnt(name) or LearningFigures()
     return events.Learnt(

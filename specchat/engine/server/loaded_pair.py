@@ -24,6 +24,7 @@ from specchat.models.machine import threads_of_rank
 from specchat.models.model_loading import Loaded, streaming_line, streaming_network
 from specchat.models.remote import TargetElsewhere
 from specchat.settings import Settings
+from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ class LoadedPair:
             datastores=self.datastores,
             memory=self.memory,
             prunable=self.target.prunable,
+            shipped=self.target.shipped,
             make_network=LearningNetwork,
+            make_learning=adapted_draft,
             make_masks=mask_rows,
         )
 

@@ -159,11 +159,16 @@ class OpenPair:
                 chat.change(settings)
 
     def _another(self) -> Conversation:
-        """A conversation with parts of its own over the same weights; what its drafters learn is not kept."""
+        """A conversation with parts of its own over the same weights. Its controllers learn with the first one's.
+
+        What its drafters learn is not kept.
+        """
         draft, resources = self._own_models()
         profile, target = self.idle.measuring.profile, self.loaded.target.model.with_new_cache()
         costs = None if profile is None else profile.costs
-        return Conversation(target, draft, self.loaded.vocabulary, self.conversation.settings, costs, resources)
+        together = ControllerCache(beside=self.conversation.controllers)
+        settings = self.conversation.settings
+        return Conversation(target, draft, self.loaded.vocabulary, settings, costs, resources, controllers=together)
 
     def _own_models(self) -> tuple[Model | None, PairResources]:
         """The draft models with new caches, and the other resources of the pair."""

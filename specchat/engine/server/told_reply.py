@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from specchat.core.constraint import Constraint, ConstraintSource
@@ -57,7 +58,9 @@ class ToldReply:
         self._command, self._conversation, self._pair = command, conversation, pair
         self._emit, self._watch, self._cancelled = emit, watch, cancelled
         self._prompt = prompt
-        self._copies = CopySources(conversation.vocabulary, command.messages, self._prompt, self._stored_text)
+        # Not a method of this reply: nothing that it holds refers to it, so it goes as soon as it ends.
+        stored = partial(_stored_text, conversation)
+        self._copies = CopySources(conversation.vocabulary, command.messages, self._prompt, stored)
         self._started: ReplyStarted | None = None
         shown = LOGITS if command.logprobs or command.top_logprobs is not None else FIRST
         self._asked: dict[str, Any] = {
@@ -99,9 +102,6 @@ class ToldReply:
                 assert self._started is not None, "a reply begins before it ends"
                 self._emit(finished_message(id, event, self._stats(self._started, event)))
 
-    def _stored_text(self, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
-        return self._conversation.speculator.drafter.stored_text(source, most)
-
     def _scored_prompt(self) -> Iterator[int]:
         """Tell of the prompt's tokens where that is asked for, some at a time; after each so many are left."""
         top, left = self._command.top_logprobs, len(self._prompt)
@@ -126,3 +126,7 @@ class ToldReply:
         totals.replies += 1
         totals.ledger.add_ledger(ledger)
         return stats_message(ledger, ended.prefill_s, ended.gaps, started.prompt_tokens, started.reused_tokens)
+
+
+def _stored_text(conversation: Conversation, source: int, most: int) -> tuple[str, int, Sequence[int]] | None:
+    return conversation.speculator.drafter.stored_text(source, most)

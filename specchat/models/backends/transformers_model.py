@@ -134,6 +134,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             self._network = over_states(self._network, self._states)
         self.cache: KVCache = self._states or KVCache(mixed, context_tokens, beside=beside)
         self._decoder = self._network.get_decoder()
+        self.rotary: Any = getattr(self._decoder, "rotary_emb", None)
         self._layers = list(self._decoder.layers)
         self.layers = len(self._layers)
         self.hidden_size: int = network.get_input_embeddings().weight.shape[1]
@@ -145,7 +146,8 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         super().__init__(self.cache, source)
         config = network.config
         names = ("norm", "norm_f", "final_layernorm", "embedding_norm")
-        self._norm: Any = next((getattr(self._decoder, name) for name in names if hasattr(self._decoder, name)), None)
+        norms = (getattr(self._decoder, name) for name in names if hasattr(self._decoder, name))
+        self.final_norm: Any = next(norms, None)
         # Falcon-H1 scales what it embeds itself, but not embeddings that it is given.
         self._embedding_scale = config.embedding_multiplier if config.model_type == "falcon_h1" else None
         self._sizes = pass_sizes(config.get_text_config(), self.vocab_size, self.dtype)
@@ -162,7 +164,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             states = self._pass(plan, watch.rows, request.extra_rows)[plan.missing :]
         self.rows.tree_read(plan)
         head = request.head
-        return watch.reading(HeadTensors(drawable(self._head(states))) if head is None else head.after(states))
+        return watch.reading(HeadTensors(drawable(self.logits_of(states))) if head is None else head.after(states))
 
     @property
     def joint_weights(self) -> Any:
@@ -201,7 +203,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             model.counters.rows += plan.rows
             model.counters.node_layers += plan.rows * self.layers
             model.rows.tree_read(plan)
-            readings.append(watch.reading(HeadTensors(drawable(self._head(states[plan.missing : plan.rows])))))
+            readings.append(watch.reading(HeadTensors(drawable(self.logits_of(states[plan.missing : plan.rows])))))
         return readings
 
     def _joined_masks(self, plans: Sequence[PassPlan], most: int, end: int) -> Tensor | dict[str, Tensor]:
@@ -228,14 +230,14 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:
-        return drawable(self._head(self._norm(hidden)))
+        return drawable(self.logits_of(self.final_norm(hidden)))
 
     @torch.inference_mode()
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         rows = self._scaled(self._network.get_output_embeddings().weight[list(tokens)])
         # The norm of ±1 is ± its factors, whether it takes the mean away or not; what it adds drops out.
         signs = 1.0 - 2.0 * (torch.arange(self.hidden_size, device=self.device) % 2).to(rows)
-        factors: Tensor = (self._norm(signs[None]) - self._norm(-signs[None])) * signs / 2
+        factors: Tensor = (self.final_norm(signs[None]) - self.final_norm(-signs[None])) * signs / 2
         return (rows * factors).float().cpu()
 
     @torch.inference_mode()
@@ -321,7 +323,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             return last
         return {"full_attention": whole, "sliding_attention": last}
 
-    def _head(self, hidden: Tensor) -> Tensor:
+    def logits_of(self, hidden: Tensor) -> Tensor:
         """(rows, V) logits of final states, with whatever scaling or capping the architecture applies."""
         return self._capped(self._network.get_output_embeddings()(hidden))
 

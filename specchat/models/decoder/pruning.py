@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
@@ -13,10 +13,14 @@ from torch import Tensor
 
 from specchat.core.drafting_networks import Ranking
 from specchat.core.memory import NetworkMemory
+from specchat.core.request import Adapter
 from specchat.core.seams import Model
+from specchat.errors import ModelError
+from specchat.models.decoder.adapters import Factors, checked, sizes_of
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.differentiable_layer import Gates, layer_output
+from specchat.models.decoder.differentiable_layer import NO_FACTORS, Gates, layer_output
 from specchat.models.decoder.network import Network
+from specchat.models.decoder.recovery import recovery, recovery_bytes
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import (
@@ -69,18 +73,32 @@ class PrunableFile:
     def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
         return taylor_ranking(self.whole, self.prepared(), torch.tensor([list(text) for text in texts]))
 
-    def pruned(self, ranking: Ranking, ratio: float) -> Model:
+    def recover(
+        self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int
+    ) -> Iterator[Factors | None]:
         kept = KeptUnits.of(ranking, self.whole, ratio)
-        source = PrunedSource(self.opened()[0], kept, self.whole.head_dim)
+        shape = kept.shape(self.whole)
+        source = prepared(PrunedSource(self.opened()[0], kept, self.whole.head_dim), shape)
+        tokens = torch.tensor([list(text) for text in texts])
+        return recovery(shape, source, tokens, steps, partial(loss_and_gradient, shape, source))
+
+    def pruned(self, ranking: Ranking, ratio: float, recovered: Factors = NO_FACTORS) -> Model:
+        kept = KeptUnits.of(ranking, self.whole, ratio)
+        try:
+            checked(Adapter(recovered), self.whole.layers, sizes_of(kept.shape(self.whole)))
+        except ModelError:
+            recovered = NO_FACTORS  # learnt for another ratio
+        source = PrunedSource(self.opened()[0], kept, self.whole.head_dim, recovered)
         return Decoder(self.network(kept.shape(self.whole), source), self.target.context_tokens, drafts=True)
 
-    def memory(self, ratio: float, texts: int, tokens: int) -> NetworkMemory:
+    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
         """Memory of such a model: as many bytes for each weight as the target, which may have some in more bits."""
         whole, network = self.whole, self.target.network
         kept = KeptUnits.of(first_units(whole), whole, ratio).shape(whole)
         keeps_table = network.kernels != "native"  # which reads embeddings from the file
         weights_bytes = round(network.nbytes * weights_of(kept, keeps_table) / weights_of(whole, keeps_table))
-        working = max(making_bytes(whole, network.threads), ranking_bytes(whole, texts, tokens))
+        learning = recovery_bytes(kept) if recovers else 0
+        working = max(making_bytes(whole, network.threads), ranking_bytes(whole, texts, tokens) + learning)
         return NetworkMemory(self._stand_in, weights_bytes, working)
 
     @cached_property
@@ -131,10 +149,12 @@ class KeptUnits:
 
 
 class PrunedSource(AdjustedSource):
-    """The rows and columns of the heads and channels that are kept; everything else as it is."""
+    """The rows and columns of the heads and channels that are kept, and what is added to them; all else as it is."""
 
-    def __init__(self, source: WeightSource, kept: KeptUnits, head_dim: int) -> None:
+    def __init__(self, source: WeightSource, kept: KeptUnits, head_dim: int, recovered: Factors = NO_FACTORS) -> None:
+        """`recovered` is added to what is kept: see `recovery`."""
         super().__init__(source)
+        self._recovered = recovered
         self._kept = kept
         self._kept_head_dim = head_dim
 
@@ -149,9 +169,14 @@ class PrunedSource(AdjustedSource):
         if places is None:
             return super().dense(name, layer, part, rows)
         if name in _ROWS:
-            return super().dense(name, layer, part)[places[rows]]
-        values = super().dense(name, layer, part, rows)
-        return values[:, places] if part == "weight" else values
+            values = super().dense(name, layer, part)[places[rows]]
+        else:
+            values = super().dense(name, layer, part, rows)
+            values = values[:, places] if part == "weight" else values
+        if part != "weight" or layer is None or (layer, name) not in self._recovered:
+            return values
+        down, up = self._recovered[layer, name]
+        return values + (up[rows] @ down).to(values)
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         facts = super().about(name, layer, part)
@@ -214,6 +239,12 @@ def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterato
 @torch.no_grad()
 def loss_gradient(shape: Shape, source: WeightSource, hidden: Tensor, texts: Tensor) -> Tensor:
     """(B, S, d) derivative of the summed next-token loss by the states after the last layer."""
+    return loss_and_gradient(shape, source, hidden, texts)[1]
+
+
+@torch.no_grad()
+def loss_and_gradient(shape: Shape, source: WeightSource, hidden: Tensor, texts: Tensor) -> tuple[float, Tensor]:
+    """The summed next-token loss, and its derivative by (B, S, d) states after the last layer."""
     states, following = hidden[:, :-1], texts[:, 1:]
     norm, name = source.dense("norm"), "embed" if shape.tied else "head"
     normed = F.rms_norm(states, (shape.hidden,), norm, shape.epsilon)
@@ -222,6 +253,7 @@ def loss_gradient(shape: Shape, source: WeightSource, hidden: Tensor, texts: Ten
         logits = normed @ source.dense(name, rows=slice(first, first + HEAD_ROWS)).t()
         total = torch.logaddexp(total, torch.logsumexp(logits, dim=-1))
     gradient = -source.dense(name, rows=following.flatten().tolist()).view_as(normed)
+    loss = float((total + (normed * gradient).sum(dim=-1)).sum())
     for first in range(0, shape.vocab_size, HEAD_ROWS):
         rows = source.dense(name, rows=slice(first, first + HEAD_ROWS))
         gradient += (normed @ rows.t() - total[..., None]).exp() @ rows
@@ -229,7 +261,7 @@ def loss_gradient(shape: Shape, source: WeightSource, hidden: Tensor, texts: Ten
         leaf = states.detach().requires_grad_()
         normed = F.rms_norm(leaf, (shape.hidden,), norm, shape.epsilon)
     (of_states,) = torch.autograd.grad(normed, leaf, gradient)
-    return F.pad(of_states, (0, 0, 0, 1))
+    return loss, F.pad(of_states, (0, 0, 0, 1))
 
 
 def magnitude_ranking(shape: Shape, source: WeightSource) -> Ranking:

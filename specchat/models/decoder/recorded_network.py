@@ -173,7 +173,10 @@ class GraphNetwork(EagerNetwork):
 
     @torch.inference_mode()
     def run_together(self, passes: Sequence[Pass]) -> list[Tensor]:
-        """One recording serves a set of texts, whatever their order; it is made when the set is met again."""
+        """(nodes, d) for each text.
+
+        One recording serves a set of texts, whatever their order; it is made when the set is met again.
+        """
         order = sorted(range(len(passes)), key=lambda place: id(passes[place].cache))
         ordered = [passes[place] for place in order]
         bucket = self._joint_bucket(ordered)

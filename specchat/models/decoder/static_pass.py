@@ -174,7 +174,7 @@ class StaticPass:
         )
 
     def run_layers(self, hidden: Tensor, tensors: PassTensors) -> None:
-        """Leave the states of all rows behind."""
+        """Leave the (n, d) states of all rows behind."""
         rows, added = len(hidden), None
         for index in range(self.network.shape.layers):
             hidden, added = self.network.layer(index, hidden, added, tensors)

@@ -54,6 +54,7 @@ FAMILIES: dict[str, TrainedFamily] = {
         TrainedFamily("hydra", "hydra:Hydra", 1600.0),
         TrainedFamily("eagle", "eagle:Eagle", 800.0),
         TrainedFamily("medusa", "medusa:Medusa", 1600.0),
+        TrainedFamily("selector", "selector:Selector", 1000.0),
         TrainedFamily("amphista", "amphista:Amphista", 800.0),
         TrainedFamily("falcon", "falcon:Falcon", 800.0),
         TrainedFamily("parallel_spec", "parallel_spec:ParallelSpec", 800.0),

@@ -34,8 +34,8 @@ class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
     and keys that rotate together lie side by side.
 
     Reference: Zhou et al., DistillSpec, arXiv:2310.08461; Goel et al., Direct Alignment of Draft Model for Speculative
-    Decoding with Chat-Fine-Tuned LLMs, arXiv:2403.00858. Differs: it is not trained as a language model first,
-    and embedding and head stay the target's.
+    Decoding with Chat-Fine-Tuned LLMs, arXiv:2403.00858. Differs: embedding and head stay the
+    target's.
     """
 
     recipe = Recipe(reads_back=True, distils=True)

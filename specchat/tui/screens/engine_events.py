@@ -178,6 +178,6 @@ class EngineEvents:
         if not self._view.start_pages.welcome_shown:
             self._app.say(f"{event.pair} is ready")
         await self._current_chat.offer_pair()
-        if self._view.start_pages.asks:
+        if self._view.start_pages.chat_is_empty:
             self._app.run_in_background(self._context.pairs.offer_better(event.pair))
         await self._app.attempt(self._context.server.pair_ready())

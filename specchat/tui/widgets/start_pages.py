@@ -37,6 +37,11 @@ class StartPages:
         """Whether a question of the welcome page can be chosen now."""
         return self.welcome_shown and self._context.session.player is None
 
+    @property
+    def chat_is_empty(self) -> bool:
+        """Whether the welcome page is shown, or will be once the tour is left."""
+        return not self._transcript.views and self._context.session.player is None
+
     async def show_welcome(self) -> None:
         await self._transcript.mount(Welcome(self._context.chat, self._marks, lambda: self._panel.plays))
         self._play()

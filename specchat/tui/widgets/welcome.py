@@ -146,7 +146,7 @@ class Welcome(PaintedLines):
     def _found(self, column: int) -> list[ScreenLine]:
         """What would be better than a small model, or what other programs keep on this machine."""
         if (offer := self._chat.background.offer) is not None and self._chat.engine.phase == "ready":
-            return _offered(offer, column, hint(self, "prompt.send", "") or "Enter")
+            return _offered(offer, column, hint(self, "prompt.send", "").strip() or "Enter")
         if not (found := self._chat.background.found):
             return []
         adds = hint(self, "pair", "adds and loads it") or "/pair adds and loads it"

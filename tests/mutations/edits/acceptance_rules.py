@@ -6,6 +6,22 @@ from tests.mutations.mutation import DRAFTER, Mutation
 
 EDITS = (
     Mutation(
+        "rule judge",
+        "lets the least right guess stand",
+        "Judge.judge",
+        "max(children, key=scores.__getitem__, default=None)",
+        "min(children, key=scores.__getitem__, default=None)",
+        ("tests/acceptance/test_judge.py", "-k", "threshold"),
+    ),
+    Mutation(
+        "rule judge",
+        "learns that tokens are right whatever becomes of the answer",
+        "labelled",
+        "changed.answer == own.answer",
+        "bool(changed.answer)",
+        ("tests/acceptance/test_judge.py", "-k", "planted"),
+    ),
+    Mutation(
         "rule follow",
         "draws every token with the noise of the root's place",
         "Follow.judge",

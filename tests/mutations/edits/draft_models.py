@@ -46,6 +46,22 @@ EDITS = (
         ("tests/drafters/test_stop_head.py", "-k", "new_texts"),
     ),
     Mutation(
+        "drafter pruned",
+        "keeps what it learnt although texts held out became less likely",
+        "recovery",
+        "loss < least",
+        "loss != least",
+        ("tests/models/test_recovery.py", "-k", "dropped"),
+    ),
+    Mutation(
+        "drafter pruned",
+        "learns nothing back",
+        "recovery",
+        "optimiser.step()",
+        "optimiser.zero_grad()",
+        ("tests/models/test_recovery.py", "-k", "becomes_likelier"),
+    ),
+    Mutation(
         "drafter draft_model",
         "makes all draws after a node with the same noise",
         "drawn_below",

@@ -152,6 +152,22 @@ if saved > 0.0:
     ),
     Mutation(
         "drafter datastore",
+        "follows places with like states wherever the root stands",
+        "DatastoreDrafter._hear_states",
+        "[one for one in followed if one[2][:1] == [root]]",
+        "[*followed]",
+        ("tests/drafters/test_datastore_drafter.py",),
+    ),
+    Mutation(
+        "drafter datastore",
+        "looks into the passages that are least like",
+        "StateNeighbours.nearest",
+        "-(self._means @ query)",
+        "self._means @ query",
+        ("tests/indexes/test_state_neighbours.py",),
+    ),
+    Mutation(
+        "drafter datastore",
         "counts only one of the places where a run occurs",
         "Datastore._narrowed",
         "end = bisect.bisect_right(self._rows, run, first, match.end, key=read)",

@@ -8,6 +8,15 @@ HYBRIDS = "tests/models/test_hybrids.py"
 
 EDITS = (
     Mutation(
+        "drafter shipped_mtp",
+        "pairs a state with its own token instead of the one that follows",
+        "ShippedHead.begin",
+        "some = tokens[first : first + CHUNK_TOKENS]",
+        "some = history[first : first + min(CHUNK_TOKENS, count - first)]",
+        (HYBRIDS, "-k", "own_layer_says"),
+        quick=True,
+    ),
+    Mutation(
         "recurrent layers",
         "lets every node of a tree see its siblings",
         "RecurrentCache.begin",

@@ -77,8 +77,8 @@ EDITS = (
         "drafter pruned",
         "removes other columns than rows",
         "PrunedSource.dense",
-        'return values[:, places] if part == "weight" else values',
-        'return values[:, : len(places)] if part == "weight" else values',
+        'values = values[:, places] if part == "weight" else values',
+        'values = values[:, : len(places)] if part == "weight" else values',
         (PRUNING_WEIGHTS, "-k", "silent"),
     ),
     Mutation(
@@ -152,6 +152,22 @@ EDITS = (
         "self._view.copy_rows_by_layer(text, chosen)",
         "self._view.copy_rows_by_layer(text, chosen[:1].expand_as(chosen))",
         ("tests/drafters/test_cache_parts.py", "-k", "brute_force"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "lets every head hold what the first one asks for",
+        "KVCache.copy_rows_by_head_",
+        "copy(to, of, own, 0)",
+        "copy(to, of, rows[0], 0)",
+        ("tests/contracts/test_parts_by_layer.py", "-k", "each_layer_sees_its_own_positions"),
+    ),
+    Mutation(
+        "drafter sparse_context",
+        "gives a draft model with a window the last tokens alone",
+        "first_and_last",
+        "[*text[:_SINKS], *text[_SINKS + left_out :]]",
+        "[*text[left_out:]]",
+        ("tests/drafters/test_draft_window.py",),
     ),
     Mutation(
         "drafter sparse_context",

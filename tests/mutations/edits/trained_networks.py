@@ -12,6 +12,7 @@ START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
 DISTILLING = ("tests/training/test_distillation.py",)
 DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
+ADAPTED = "tests/training/test_adapted_draft.py"
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
 
@@ -95,6 +96,14 @@ EDITS = (
         "given.text.rows(entries - 1, entries)",
         "given.text.rows(entries - 2, entries - 1)",
         ("tests/models/test_learned_drafting.py", "-k", "medusa"),
+    ),
+    Mutation(
+        "drafter selector",
+        "scores a guess as if it stood before itself",
+        "SelectorDrafting._behind",
+        "self._pairs.of(tokens)[:, :rank]",
+        "self._pairs.of(tokens)[:, rank:]",
+        ("tests/models/test_learned_drafting.py", "-k", "selector"),
     ),
     Mutation(
         "drafter amphista",
@@ -365,6 +374,54 @@ if self.size_bytes > 2 * self.most_bytes:
         "epoch < self._first",
         "epoch >= 0",
         (*DRAFT_TEXTS, "-k", "worth_more"),
+    ),
+    Mutation(
+        "training",
+        "drafts with a draft model's states as they are, whatever was learnt",
+        "AdaptedHead.after",
+        "self._adapter is not None",
+        "self._adapter is self",
+        (ADAPTED, "-k", "narrow"),
+    ),
+    Mutation(
+        "training",
+        "sends every prompt to the first topic",
+        "AdaptedDraft._route",
+        "known.index(max(known))",
+        "0",
+        (ADAPTED, "-k", "topic"),
+    ),
+    Mutation(
+        "training",
+        "learns the tokens of n-grams from laws of nothing",
+        "CrossVocabulary._note",
+        "len(piece) > 1",
+        "len(piece) > 9",
+        (ADAPTED, "-k", "ngrams"),
+    ),
+    Mutation(
+        "training",
+        "drops the texts that the first draft model misses",
+        "texts_missed",
+        "share[texts] > 1.0 - REPRODUCED",
+        "share[texts] <= 1.0 - REPRODUCED",
+        (*DISTILLING, "-k", "left_out"),
+    ),
+    Mutation(
+        "training",
+        "learns plain text by the token that is there, not the next",
+        "shard_of",
+        "every.roll(-1)[:, None]",
+        "every[:, None]",
+        ("tests/training/test_plain_text.py", "-k", "law"),
+    ),
+    Mutation(
+        "drafter cross_vocabulary",
+        "goes on where its head says that a branch ends",
+        "CrossVocabulary.propose",
+        "len(going) < len(frontier)",
+        "len(going) > len(frontier)",
+        ("tests/drafters/test_cross_vocabulary.py", "-k", "ends_branches"),
     ),
     Mutation(
         "training",
