@@ -141,7 +141,7 @@ class SelectorDrafting(Drafting):
         first = self._pairs.of(tokens)[:, :rank].numpy()
         scores = first @ self._pairs.of(candidates.tolist())[:, rank:].numpy().T
         alone = base.logprobs
-        # The tokens that are no candidates keep their mass. Logits and their sum are of 32 bits, as compiled code has them.
+        # Tokens that are no candidates keep their mass. Logits and their sum have 32 bits, as compiled code takes them.
         gained = (np.exp(alone + scores) - np.exp(alone)).sum(axis=1)
         total = (base.logsumexp + np.log1p(np.maximum(gained, 1e-9 - 1))).astype(np.float32)
         together = (alone + base.logsumexp[:, None] + scores).astype(np.float32).astype(np.float64)
