@@ -11,8 +11,8 @@ from specchat.compiled import machine as host
 from specchat.errors import UsageError, nearest
 from specchat.models.weights.model_files import processor_precision
 
-MOST_PROCESSES = 2
-"""Over which a target is shared out."""
+MOST_PROCESSES = 64
+"""Over which a target is shared out at most; its heads of keys and values may allow fewer."""
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -141,11 +141,12 @@ class SelectorDrafting(Drafting):
         first = self._pairs.of(tokens)[:, :rank].numpy()
         scores = first @ self._pairs.of(candidates.tolist())[:, rank:].numpy().T
         alone = base.logprobs
-        together = alone + scores
-        # The tokens that are no candidates keep their mass.
-        more = np.log1p(np.maximum(np.exp(together).sum(axis=1) - np.exp(alone).sum(axis=1), -1 + 1e-9))
+        # Tokens that are no candidates keep their mass. Logits and their sum have 32 bits, as compiled code takes them.
+        gained = (np.exp(alone + scores) - np.exp(alone)).sum(axis=1)
+        total = (base.logsumexp + np.log1p(np.maximum(gained, 1e-9 - 1))).astype(np.float32)
+        together = (alone + base.logsumexp[:, None] + scores).astype(np.float32).astype(np.float64)
         order = np.argsort(-together, axis=1, kind="stable")
-        logprobs = np.take_along_axis(together, order, axis=1) - more[:, None]
+        logprobs = np.take_along_axis(together, order, axis=1) - total[:, None]
 
         def logits() -> Tensor:
             place = {token: at for at, token in enumerate(base.possible.tolist())}
@@ -153,9 +154,7 @@ class SelectorDrafting(Drafting):
             whole[:, [place[token] for token in candidates.tolist()]] += torch.from_numpy(scores).to(whole)
             return whole
 
-        return replace(
-            base, tokens=candidates[order], logprobs=logprobs, logsumexp=base.logsumexp + more, compute_logits=logits
-        )
+        return replace(base, tokens=candidates[order], logprobs=logprobs, logsumexp=total, compute_logits=logits)
 
     @torch.inference_mode()
     def _write(self, tokens: Sequence[int], to: Tensor) -> None:
