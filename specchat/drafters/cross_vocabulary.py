@@ -93,7 +93,9 @@ class CrossVocabulary(CompiledDrafter):
         self._translated: dict[int, tuple[TranslatedGuesses, int]] = {}  # by the same: its guesses, and its row there
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
         self._network: TranslatedNetwork | None = None  # what compiled code reads with
-        self._stop = StopHead(self._model.hidden_size, options.stop) if options.stop < 1.0 else None
+        self._stop: StopHead | None = None
+        if options.stop < 1.0:
+            self._stop = StopHead(self._model.hidden_size, options.stop, parts.draft_sha256)
         self._unused_head = b""
         own = parts.name == "cross_vocabulary"
         self._learning = parts.learning(options.divergence, options.topics) if own else None
@@ -111,7 +113,7 @@ class CrossVocabulary(CompiledDrafter):
     def restore_state(self, state: bytes) -> None:
         if self._stop is None:
             self._unused_head = state
-        elif state:
+        else:
             self._stop.restore(state)
 
     @property
