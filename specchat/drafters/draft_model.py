@@ -89,7 +89,7 @@ class DraftModel(CompiledDrafter):
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
         model, self._unused_head = parts.draft_model, b""
-        self._stop = StopHead(model.hidden_size, options.stop) if options.stop < 1.0 else None
+        self._stop = StopHead(model.hidden_size, options.stop, parts.draft_sha256) if options.stop < 1.0 else None
         self._last = model.layers - 1
         self._learning = parts.learning(options.divergence, options.topics) if parts.name == "draft_model" else None
         self._states: dict[int, Tensor] = {}  # by node of its tree, where it learns
@@ -169,7 +169,7 @@ class DraftModel(CompiledDrafter):
         self._head.restore_state(rest)
         if self._stop is None:
             self._unused_head = head
-        elif head:
+        else:
             self._stop.restore(head)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:

@@ -32,8 +32,8 @@ EngineFactory = Callable[[Mapping[str, Any], Model, Model | None, "PairResources
 NetworkFactory = Callable[[Weights, TrainedDrafter, int], LearningTrainedNetwork]
 """(target, trained weights, how many frequent tokens) → the network."""
 
-LearningFactory = Callable[[Model, str, int], LearningDraft | None]
-"""(draft model, divergence, most topics) → what lets it learn; None where it cannot."""
+LearningFactory = Callable[[Model, str, int, Callable[[], str]], LearningDraft | None]
+"""(draft model, divergence, most topics, its weights' checksum) → what lets it learn; None where it cannot."""
 
 MaskFactory = Callable[[Weights, TrainedDrafter], MaskRows]
 """(target, trained weights) → the masks."""
@@ -67,6 +67,8 @@ class PairResources:
         shipped: the drafting head in the target's own files, with a cache of its own each time; None without one.
         prunable: the target's weights, where narrower networks can be made of them.
         make_learning: how a draft model learns; None where none does.
+        draft_sha256: the checksum of the weights of the draft model with this name, by which what was learnt on them is
+            known; None where nothing is kept.
         make_network, make_masks: how trained weights become the network or the masks of a drafter; see `Parts.network`
             and `Parts.masks`.
     """
@@ -84,6 +86,7 @@ class PairResources:
     make_network: NetworkFactory | None = None
     make_masks: MaskFactory | None = None
     make_learning: LearningFactory | None = None
+    draft_sha256: Callable[[str], str] | None = None
 
     @property
     def differing_tables(self) -> tuple[TokenTable, TokenTable] | None:
@@ -244,10 +247,15 @@ class Parts:
             )
         return self.resources.shipped()
 
+    def draft_sha256(self) -> str:
+        """The checksum of the draft model's weights; empty where nothing is kept."""
+        checksum = self.resources.draft_sha256
+        return "" if checksum is None else checksum(self.resources.draft_name)
+
     def learning(self, divergence: str, topics: int) -> LearningDraft | None:
         """What lets the draft model of this drafter learn from replies, kept under the draft model's name."""
         make, keep, draft = self.resources.make_learning, self.resources.keep, self.draft_model
-        if make is None or draft is None or (made := make(draft, divergence, topics)) is None:
+        if make is None or draft is None or (made := make(draft, divergence, topics, self.draft_sha256)) is None:
             return None
         if keep is not None:
             keep(self.resources.draft_name, made)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ _SUREST = 12.0
 """Log odds beyond this tell no more."""
 
 _MARK = b"SH01"
+_CHECKSUM_BYTES = 32
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -44,9 +46,18 @@ class StopHead:
     state before a token, not the one after it, which saves the pass over the last token of a branch.
     """
 
-    def __init__(self, hidden: int, threshold: float) -> None:
-        self._threshold = threshold
-        made = torch.Generator().manual_seed(0)
+    def __init__(self, hidden: int, threshold: float, weights: Callable[[], str]) -> None:
+        """Nothing learnt yet; `weights` is the checksum of the draft model's, asked for when a state is kept."""
+        self._hidden, self._threshold, self._weights = hidden, threshold, weights
+        with torch.inference_mode(False):
+            self._examples = torch.empty(_KEPT, hidden, dtype=torch.float16)
+            self._odds, self._labels = torch.empty(_KEPT), torch.empty(_KEPT)
+        self._places: dict[int, _Place] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what was learnt."""
+        hidden, made = self._hidden, torch.Generator().manual_seed(0)
         with torch.inference_mode(False):
             self._parameters = [
                 nn.Parameter(torch.randn(hidden, _INNER, generator=made) * hidden**-0.5),
@@ -54,12 +65,10 @@ class StopHead:
                 nn.Parameter(torch.zeros(_INNER)),
                 nn.Parameter(torch.tensor([1.0, 0.0])),
             ]
-            self._examples = torch.empty(_KEPT, hidden, dtype=torch.float16)
-            self._odds, self._labels = torch.empty(_KEPT), torch.empty(_KEPT)
         self._optimiser: torch.optim.Optimizer | None = None
         self._generator = made
         self._judged = 0
-        self._places: dict[int, _Place] = {}
+        self._learnt = False
 
     def read(self, nodes: Sequence[int], states: Tensor, best: Sequence[tuple[int, float]]) -> None:
         """Look at the (R, d) states of nodes; `best` has the likeliest token after each, and its log-probability."""
@@ -105,26 +114,37 @@ class StopHead:
         self._places.clear()
 
     def to_bytes(self) -> bytes:
-        return b"".join(parameter.detach().numpy().astype("<f4").tobytes() for parameter in self._parameters)
+        """The checksum of the draft model and the head's numbers; nothing where nothing was learnt."""
+        if not self._learnt:
+            return b""
+        numbers = (parameter.detach().numpy().astype("<f4").tobytes() for parameter in self._parameters)
+        return b"".join([self._known_by(), *numbers])
 
     def restore(self, data: bytes) -> None:
-        """Go on from these bytes. Those of a head for states of another width are not used.
+        """Go on from these bytes; with none, or with those of a head for another draft model, begin anew.
 
         Raises:
             ValueError: they are damaged.
         """
+        self._begin()
+        known_by, data = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
+        if not known_by or known_by != self._known_by():
+            return
         numbers = np.frombuffer(data, "<f4") if len(data) % 4 == 0 else np.array([math.nan])
         if not np.isfinite(numbers).all():
             raise ValueError("a stopping head with damaged numbers")
         if len(numbers) != sum(parameter.numel() for parameter in self._parameters):
-            return
+            raise ValueError("a stopping head of another size")
         begin = 0
         with torch.inference_mode(False), torch.no_grad():
             for parameter in self._parameters:
                 part = numbers[begin : begin + parameter.numel()].astype(np.float32)
                 parameter.copy_(torch.from_numpy(part).view_as(parameter))
                 begin += parameter.numel()
-        self._optimiser = None
+        self._learnt = True
+
+    def _known_by(self) -> bytes:
+        return hashlib.sha256(f"{self._weights()} {self._hidden}".encode()).digest()
 
     def _stands(self, tree: TokenTree, node: int) -> float:
         """How likely all guesses down to a node are accepted."""
@@ -151,6 +171,7 @@ class StopHead:
             self._optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             self._optimiser.step()
+            self._learnt = True
 
 
 class _Place(NamedTuple):

@@ -50,7 +50,7 @@ _ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
 
 _ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
     "chat.completion": {
-        "functions": (([],), "tools are called"),
+        "functions": ((), "tools are called"),
         "function_call": (("none",), "tools are called"),
         "modalities": ((["text"],), "replies are plain text"),
         "audio": ((), "replies are plain text"),

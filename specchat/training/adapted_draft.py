@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -117,9 +117,15 @@ class AdaptedDraft:
     drafts of their own, here to adapters, by likeness of the prompts' tokens. Of the target's law 32 tokens are known.
     """
 
-    def __init__(self, model: Decoder, loss: str, topics: int) -> None:
-        """Nothing learnt yet. `loss`: one of `LOSSES`; `topics`: the most adapters."""
-        self._model, self._loss, self._most = model, LOSSES[loss], topics
+    def __init__(self, model: Decoder, loss: str, topics: int, weights: Callable[[], str]) -> None:
+        """Nothing learnt yet.
+
+        Args:
+            loss: one of `LOSSES`.
+            topics: the most adapters.
+            weights: the checksum of the draft model's weights; asked for once something is saved or restored.
+        """
+        self._model, self._loss, self._most, self._weights = model, LOSSES[loss], topics, weights
         self._wanted = False
         self._bout: Iterator[None] | None = None
         self._head: AdaptedHead | None = None
@@ -127,7 +133,7 @@ class AdaptedDraft:
         self._forget()
 
     def _forget(self) -> None:
-        self._topics: list[_Topic] = []
+        self._topics = [_Topic(torch.zeros(_BUCKETS), self._fresh())]
         self._topic = 0
         self._reply: list[Places] = []
         self._kept: Places | None = None
@@ -151,11 +157,9 @@ class AdaptedDraft:
             topic.drafting = _copied(topic.adapter) if bool(topic.adapter.up.any()) else None
 
     def _route(self, history: Sequence[int]) -> None:
-        if not self.active and not self._topics:
-            self._topics, self._topic = [_Topic(torch.zeros(_BUCKETS), self._fresh())], 0
         like = likeness_of(history[-_PROMPT_TOKENS:])
         known = [float(F.cosine_similarity(like, topic.like, dim=0)) for topic in self._topics]
-        if not known or (max(known) < _NEW_TOPIC and len(known) < self._most and bool(self._topics[0].like.any())):
+        if max(known) < _NEW_TOPIC and len(known) < self._most and bool(self._topics[0].like.any()):
             self._topics.append(_Topic(torch.zeros(_BUCKETS), self._fresh()))
             known.append(2.0)
         self._topic = known.index(max(known))
@@ -308,6 +312,7 @@ class AdaptedDraft:
             return b""
         counters = [self._replies, self._tokens, self._updates, self._went_back]
         tensors = {"counters": torch.tensor(counters), "judgement": self._judgement.saved()}
+        tensors["weights"] = torch.tensor(list(self._weights().encode()), dtype=torch.uint8)
         tensors |= {f"places.{name}": tensor for name, tensor in self._kept._asdict().items()}
         for number, topic in enumerate(self._topics):
             tensors |= {f"{number}.{name}": tensor.detach() for name, tensor in topic.adapter.named_parameters()}
@@ -315,7 +320,7 @@ class AdaptedDraft:
         return save({name: tensor.contiguous() for name, tensor in tensors.items()})
 
     def restore_state(self, state: bytes) -> None:
-        """Go on from what was saved; ValueError if it is not what `save_state` makes for such a draft model."""
+        """Go on from what was saved; ValueError if it is not what `save_state` makes for these weights."""
         self._forget()
         if not state:
             return
@@ -330,6 +335,8 @@ class AdaptedDraft:
             raise
 
     def _restore(self, saved: dict[str, Tensor]) -> None:
+        if bytes(saved["weights"].tolist()) != self._weights().encode():
+            raise ValueError("they were learnt on other weights of the draft model")
         hidden, kept = self._model.hidden_size, Places(**below(saved, "places."))
         count, width = kept.likeliest.shape
         shapes = {"states": (count, hidden), "likeliest": (count, width), "log_p": (count, width)}
@@ -347,18 +354,20 @@ class AdaptedDraft:
         counters = saved["counters"].tolist()
         if len(counters) != 4 or not all(isinstance(one, int) and 0 <= one < 1 << 48 for one in counters):
             raise ValueError("its counters are damaged")
+        topics = list[_Topic]()
         for number in range(len(numbers)):
             topic = _Topic(saved[f"{number}.like"], self._fresh())
             weights = {name: saved[f"{number}.{name}"] for name, _ in topic.adapter.named_parameters()}
             topic.adapter.load_state_dict(weights)
-            if topic.like.shape != (_BUCKETS,) or not all(
-                bool(one.isfinite().all()) for one in (*weights.values(), topic.like)
+            numbered = (*weights.values(), topic.like)
+            if topic.like.shape != (_BUCKETS,) or any(
+                one.dtype != torch.float32 or not bool(one.isfinite().all()) for one in numbered
             ):
                 raise ValueError("its adapters hold damaged numbers")
             topic.drafting = _copied(topic.adapter)
-            self._topics.append(topic)
+            topics.append(topic)
         self._judgement = Judgement.restored(saved["judgement"])
-        self._kept = kept
+        self._topics, self._kept = topics, kept
         self._replies, self._tokens, self._updates, self._went_back = counters
 
 
@@ -397,6 +406,6 @@ def _copied(adapter: Adapter) -> Adapter:
         return made.requires_grad_(False)
 
 
-def adapted_draft(model: Model, loss: str, topics: int) -> AdaptedDraft | None:
+def adapted_draft(model: Model, loss: str, topics: int, weights: Callable[[], str]) -> AdaptedDraft | None:
     """What lets a draft model learn; None for one that does not run in specchat's own decoder."""
-    return AdaptedDraft(model, loss, topics) if isinstance(model, Decoder) else None
+    return AdaptedDraft(model, loss, topics, weights) if isinstance(model, Decoder) else None

@@ -194,6 +194,24 @@ def test_pieces_of_a_model_are_those_of_the_model_there():
         model.read(tree, request=PassRequest(extra_rows=(row,)))
 
 
+def test_a_cache_whose_request_failed_is_dropped_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: list[TargetHost] = []
+    run = TargetHost.run
+    monkeypatch.setattr(TargetHost, "run", lambda host: (hosts.append(host), run(host)))
+    model = RemoteModel(linked(own_decoder(shared_network("llama"), 256)))
+    for _ in range(3):
+        model.prefill(PREFIX)
+        with pytest.raises(ModelError, match="no rule"):
+            model.read(TokenTree(1, V).freeze(), request=PassRequest(judging=_judging("no rule")))
+    model.prefill(PREFIX)
+    assert len(hosts[0]._held) == 1
+    assert model.passes == 0
+
+
+def _judging(rule: str) -> Judging:
+    return Judging(rule, {}, len(PREFIX) + 1, 1, 0, Sampling(0.5), Noise(1), looks_at_draws=False)
+
+
 class _Enough(Exception):
     pass
 
@@ -283,13 +301,27 @@ def test_messages_that_contradict_themselves_are_refused_on_both_sides():
         {"verdict": msgspec.structs.replace(good, bonus=V)},
         {"verdict": msgspec.structs.replace(good, logprobs=[-1.0])},
         {"logits": m.packed(torch.ones(2, V))},
-        {"likeliest": m.packed(torch.full((3, 1), V)), "highest": m.packed(torch.ones(3, 1))},
+        {"verdict": msgspec.structs.replace(good, logprobs=[-1.0, float("nan")])},
+        {"verdict": msgspec.structs.replace(good, sources=[2])},
+        {"took_s": float("nan")},
+        {"likeliest": m.packed(torch.full((3, 1), V)), "highest": m.packed(-torch.ones(3, 1))},
+        {"likeliest": m.packed(torch.ones(3, 1)), "highest": m.packed(-torch.ones(3, 1))},
+        {"logits": m.packed(torch.ones(3, V, dtype=torch.int32))},
+        {"embedded": m.Embedded([V], m.packed(torch.ones(1, 8)))},
     ):
         model = RemoteModel(linked(scripted_target(V)))
         model.prefill([1, 2])
         model.link.ask = lambda *_, changes=changes: msgspec.structs.replace(passed, **changes)
         with pytest.raises(TargetLost, match="ssh:box is gone: a plan was refused"):
             model.read(tree)
+    model = RemoteModel(linked(scripted_target(V)))
+    with pytest.raises(TargetLost, match="it answered another question"):
+        model.link.ask(m.NewCache(2), m.Passed)
+    for answer in (m.Done(1), m.Done(3)):  # of a text of two tokens
+        model.link.ask = lambda *_, answer=answer: answer
+        with pytest.raises(TargetLost, match="another text was read"):
+            model.prefill([1, 2])
+        model.link.lost = ""
     link = linked(scripted_target(V))
     judge = m.judge_message(tree, Judging("follow", {}, 3, 2, 0, Sampling(0.5), Noise(1), looks_at_draws=True))
     assert [(one.child, one.kind) for one in judge.draws] == [(1, DrawKind.POINT), (2, DrawKind.POINT)]
@@ -308,12 +340,16 @@ def test_laws_and_draws_of_a_tree_arrive_as_they_were():
         (0, 4, sparse),
         (1, 7, whole),
         (1, 8, None),
+        (0, 5, None),
     ):
         kind = DrawKind.POINT if q is None else DrawKind.IID
-        tree.add(parent, Guess(token, kind, q, -1.0, "one", 1 if q is None else None))
+        tree.add(parent, Guess(token, kind, q, -1.0, "one", {8: 1, 5: 7 << 32 | 9}[token] if q is None else None))
     tree.freeze()
     judge = m.judge_message(tree, Judging("recursive", {}, 3, 2, 0, Sampling(0.5), Noise(1), looks_at_draws=True))
     assert len(judge.laws) == 2
+    copied = m.Verdict([tree.child(0, 5)], 6, [7 << 32 | 9], [], -1.0)  # from a datastore
+    passed = m.answer_of(m.encoded(m.Passed(0.1, [], None, None, copied, None, [], None)))
+    assert m.judged(passed.verdict, 0.1, tree, V).sources == (7 << 32 | 9,)
     read = m.Read(1, None, tree.tokens, tree.parents, None, False, False, [], judge)
     told = m.tree_of(m.call_of(m.encoded(m.Call([], read))).request, V)
     assert (told.tokens, told.parents) == (tree.tokens, tree.parents)
@@ -427,3 +463,5 @@ def test_a_target_is_started_through_ssh(tmp_path, monkeypatch, capfd):
     failed = engine.answer(Load(settings))[-1]
     assert failed.kind == "TargetLost"
     assert "the target at ssh:box is gone: box: no route" in failed.message
+    (folder / "specchat").write_text("#!/bin/sh\necho 'Welcome to the box'\ncat > /dev/null\n")
+    assert "prints something before it" in engine.answer(Load(settings))[-1].message

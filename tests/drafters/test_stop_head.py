@@ -121,7 +121,7 @@ def test_the_text_stays_the_targets_and_a_branch_that_ended_costs_no_pass(policy
 
 
 def test_before_it_has_learnt_it_says_the_drafts_own_probability_and_a_branch_is_the_product():
-    head = StopHead(V, 0.7)
+    head = StopHead(V, 0.7, str)
     tree = TokenTree(0, V)
     first = tree.add(ROOT, Guess(4))
     beside = tree.add(ROOT, Guess(5))
@@ -146,6 +146,21 @@ def test_what_was_learnt_is_kept_also_by_a_drafter_that_does_not_use_it():
     other = make_drafter(DRAFTERS["draft_model"], ScriptedModel(V + 1, lambda text: torch.zeros(V + 1)), stop=0.7)
     other.restore_state(kept)
     assert other.save_state() != kept, "a head for states of another width begins anew"
+    drafter.restore_state(b"")
+    assert drafter.save_state() == b"", "forgotten"
+
+
+def test_a_head_for_other_weights_begins_anew():
+    saved = {}
+    for weights in ("one", "one", "other"):
+        head = StopHead(V, 0.7, lambda name=weights: name)
+        head.restore(saved.get("one", b""))
+        for _ in range(0 if saved else 80):
+            head.read([ROOT], torch.ones(1, V), [(4, -0.5)])
+            head.judge([ROOT], [5])
+        saved[weights] = head.to_bytes()
+    assert saved["one"]
+    assert not saved["other"]
 
 
 @pytest.mark.parametrize("cut", [5, 100, 300], ids=str)
@@ -153,4 +168,4 @@ def test_damaged_states_are_refused(cut):
     with pytest.raises(ValueError, match="stopping head"):
         drafter_with(0.7).restore_state(trained()[:cut])
     with pytest.raises(ValueError, match="damaged"):
-        drafter_with(0.7).restore_state(trained()[:20] + b"\xff\xff\xff\x7f" + trained()[24:])
+        drafter_with(0.7).restore_state(trained()[:60] + b"\xff\xff\xff\x7f" + trained()[64:])

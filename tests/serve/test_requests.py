@@ -158,6 +158,7 @@ def test_the_figures_of_a_stream_come_when_asked_for() -> None:
         ({"tools": [ADD], "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": "auto"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
+        ({"functions": []}, "functions"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
         (

@@ -216,7 +216,8 @@ def test_a_state_that_no_learning_can_have_saved_is_refused(models, states):
         "counters": (lambda tensor: -tensor - 1, lambda tensor: tensor[:2]),
         "judgement": (lambda tensor: tensor[:, 1:],),
         "0.up": (lambda tensor: tensor * math.nan, lambda tensor: tensor[1:]),
-        "0.like": (lambda tensor: tensor[1:],),
+        "0.like": (lambda tensor: tensor[1:], lambda tensor: tensor.long()),
+        "weights": (lambda tensor: torch.arange(64, dtype=torch.uint8),),
         "places.likeliest": (lambda tensor: tensor + V, lambda tensor: tensor - V, lambda tensor: tensor.float()),
         "places.wrote": (lambda tensor: tensor - V, lambda tensor: tensor[1:]),
         "places.topic": (lambda tensor: tensor + 1,),
@@ -230,7 +231,7 @@ def test_a_state_that_no_learning_can_have_saved_is_refused(models, states):
             tensors[name] = wrong(tensors[name]).contiguous()
             made.append(safetensors.torch.save(tensors))
     for one in made:
-        with pytest.raises(ValueError, match=r"its |no learnt adapters"):
+        with pytest.raises(ValueError, match=r"its |no learnt adapters|other weights"):
             learning.restore_state(one)
         assert learning.save_state() == b""
 
@@ -260,9 +261,12 @@ def wrote_by_draft(models, learning):
 def test_the_engine_keeps_what_a_draft_model_learns_under_its_name_and_reports_it(models, drafter):
     other = OTHER_WORDS if drafter == "cross_vocabulary" else OWN
 
-    def session():
-        kept = KeptDrafters(lambda: "ab" * 32, pytest.fail)
-        resources = trained_resources(OWN, other, draft_name="small").keeping(kept.keep)
+    said = []
+
+    def session(weights="12" * 32):
+        kept = KeptDrafters(lambda: "ab" * 32, said.append)
+        resources = trained_resources(OWN, other, draft_name="small", draft_sha256={"small": weights}.get)
+        resources = resources.keeping(kept.keep)
         kept.learn(True)
         given = {**SETTINGS, "drafter": drafter, "learn": True}
         return converse(models[0], models[1], Letters(V), resources, **given), kept
@@ -278,6 +282,12 @@ def test_the_engine_keeps_what_a_draft_model_learns_under_its_name_and_reports_i
     conversation, kept = session()
     again = learning_report(conversation, NO_TRAINED, kept, forget=False)
     assert (again.replies, again.updates) == (1, report.updates), "it is there after a restart"
+    assert not said
+    strange, kept_of_others = session("34" * 32)
+    assert learning_report(strange, NO_TRAINED, kept_of_others, forget=False).replies == 0, "learnt on other weights"
+    assert "other weights" in said.pop()
+    kept_of_others.save()
+    assert session()[1].kept_bytes("small") == report.disk_bytes, "and not written over before something is learnt"
     gone = learning_report(conversation, NO_TRAINED, kept, forget=True)
     assert (gone.replies, gone.disk_bytes) == (0, 0)
     assert gone.freed_bytes > 0

@@ -165,8 +165,18 @@ class LoadedPair:
             shipped=self.target.shipped,
             make_network=LearningNetwork,
             make_learning=adapted_draft,
+            draft_sha256=self.draft_sha256,
             make_masks=mask_rows,
         )
+
+    def draft_sha256(self, name: str) -> str:
+        """The checksum of the weights of the draft model with this name."""
+        from specchat.config import load_catalog
+        from specchat.models.hub import checksum
+
+        if name in self.named:
+            return checksum.weights_sha256(load_catalog().model(name))
+        return self.trained.draft_models[name].sha256
 
     @property
     def key(self) -> str:

@@ -91,7 +91,6 @@ class TargetHost:
         self._name = ""
         self._embedded: set[int] = set()  # tokens whose embeddings were sent
         self._held: dict[int, _Held] = {}
-        self._stop = False
 
     def run(self) -> None:
         """Until the client goes."""
@@ -180,7 +179,6 @@ class TargetHost:
         text = [*held.text[: request.common], *request.tokens]
         demand(len(text) <= held.model.context_tokens, "a text longer than the context")
         held.tree = held.reading = None
-        self._stop = False
 
         def on_chunk(done: int, total: int) -> None:
             self._answer(m.Progress(done, total))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from os import dup
-from typing import Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -25,6 +25,8 @@ _THERE = ("specchat", "engine", "--target")
 
 _POLL_S = 0.1
 _ENDING_S = 2.0
+
+_Answered = TypeVar("_Answered", bound=m.Answer)
 
 
 class TargetProcess(Protocol):
@@ -123,9 +125,7 @@ class TargetLink:
         with self._lock:
             if self.lost:
                 facts = self._open()
-                if (facts.vocab_size, facts.layers, facts.precision) != (
-                    *(self.facts.vocab_size, self.facts.layers, self.facts.precision),
-                ):
+                if _model_of(facts) != _model_of(self.facts):
                     self._lose("the model there is another one now; load the pair again")
                 self.facts = facts
 
@@ -135,20 +135,26 @@ class TargetLink:
         weakref.finalize(holder, self._gone.append, self._numbers).atexit = False
         return self._numbers
 
+    def let_go(self, number: int) -> None:
+        """Drop this cache before its holder is gone: with the next request."""
+        self._gone.append(number)
+
     def ask(
         self,
         request: m.Request,
+        kind: type[_Answered],
         on_progress: Callable[[int, int], bool] | None = None,
         on_states: Callable[[m.States], None] | None = None,
-    ) -> m.Answer:
+    ) -> _Answered:
         """The answer to a request.
 
         Args:
+            kind: what answers such a request.
             on_progress: told how far a prompt is read; False stops reading.
-            on_states: given the states of what is read.
+            on_states: given the states of what is read; may refuse them.
 
         Raises:
-            TargetLost: the connection has ended.
+            TargetLost: the connection has ended, or something else was answered.
             ModelError: the request could not be done there.
         """
         with self._lock:
@@ -174,6 +180,8 @@ class TargetLink:
                 raise
             if isinstance(answer, m.Failed):
                 raise ModelError(f"the target at {self.at}: {answer.why}")
+            if not isinstance(answer, kind):
+                self._lose("it answered another question")
             return answer
 
     def close(self) -> None:
@@ -182,7 +190,7 @@ class TargetLink:
             if not self.lost:
                 self._drop("the target was let go")
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str) -> NoReturn:
         """End a process that answered what contradicts itself; raises TargetLost."""
         self._lose(why)
 
@@ -199,10 +207,12 @@ class TargetLink:
             self._send(m.Call([], self._opening))
             while isinstance(answer := self._received(cancelled), m.Said):
                 say(f"{self._opening.model} at {self.at}: {answer.text}")
-        except (OSError, EOFError):
+        except (EOFError, ConnectionError):
             self._lose(self._process.last_words() or "nothing answered there")
-        except PlanRefused:
+        except (PlanRefused, OSError):
             self._lose("what answered there is no specchat, or prints something before it")
+        except TargetLost:
+            raise
         except BaseException:
             self._drop("loading was stopped")
             raise
@@ -211,7 +221,6 @@ class TargetLink:
             raise ModelError(f"the target at {self.at}: {answer.why}")
         if not isinstance(answer, m.Opened):
             self._lose("it answered something else")
-            raise AssertionError("it is lost")
         return answer
 
     def _send(self, call: m.Call) -> None:
@@ -231,10 +240,15 @@ class TargetLink:
         self.lost = f"the target at {self.at} is gone: {why}"
         self._process.end()
 
-    def _lose(self, why: str) -> None:
+    def _lose(self, why: str) -> NoReturn:
         """Raises TargetLost."""
         self._drop(why)
         raise TargetLost(f"{self.lost}; ask again to reconnect")
+
+
+def _model_of(facts: m.Opened) -> tuple[object, ...]:
+    """What a model that is loaded anew must have in common with the one before."""
+    return facts.vocab_size, facts.hidden_size, facts.layers, facts.precision, facts.ends, facts.files
 
 
 def connect(at: str, opening: m.Open, say: Callable[[str], None], cancelled: Callable[[], bool]) -> TargetLink:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -14,18 +14,21 @@ from specchat.core.noise import Noise
 from specchat.core.reading import Elsewhere
 from specchat.core.request import Judging
 from specchat.core.sampling import Sampling
-from specchat.core.tree import DrawKind, Guess, TokenTree
+from specchat.core.tree import STORED, DrawKind, Guess, TokenTree
 from specchat.errors import PlanRefused
 from specchat.models.ranks.plan import MOST_BYTES, MOST_ROWS, Above, Number, Numbers, PlanMessage, demand
 
 PROTOCOL = 1
 """Of these messages."""
 
-_DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "int32": torch.int32}
+_FLOATS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+_TOKENS = {"int32": torch.int32}
 
 Text = Annotated[str, msgspec.Meta(max_length=4096)]
 Seed = Annotated[int, msgspec.Meta(ge=0)]
 Place = Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)]
+Source = Annotated[int, msgspec.Meta(ge=0)]
+"""As in `Guess`: a place in the text, or from `STORED` on one in a datastore."""
 
 
 class Packed(PlanMessage):
@@ -50,7 +53,7 @@ class Drawn(PlanMessage):
     kind: DrawKind
     proposer: Text
     law: Place | None = None
-    source: Number | None = None
+    source: Source | None = None
 
 
 class Judge(PlanMessage):
@@ -213,7 +216,7 @@ class Verdict(PlanMessage):
 
     path: Numbers
     bonus: Number
-    sources: list[Number | None]
+    sources: list[Source | None]
     logprobs: list[float]
     bonus_logprob: float
 
@@ -309,18 +312,30 @@ def _decoded(decode: Callable[[bytes], _Decoded], data: bytes) -> _Decoded:
 
 def packed(values: Tensor) -> Packed:
     values = values.detach().cpu().contiguous()
-    if str(values.dtype).removeprefix("torch.") not in _DTYPES:
+    if str(values.dtype).removeprefix("torch.") not in _FLOATS | _TOKENS:
         values = values.float()
     name = str(values.dtype).removeprefix("torch.")
     return Packed(name, list(values.shape), values.view(torch.uint8).numpy().tobytes() if values.numel() else b"")
 
 
 def unpacked(values: Packed, *sizes: int) -> Tensor:
-    """The tensor; PlanRefused: it has not these sizes, of which −1 may be any."""
+    """The tensor of floats; PlanRefused: it has not these sizes, of which −1 may be any."""
+    return _unpacked(values, _FLOATS, sizes)
+
+
+def unpacked_tokens(values: Packed, vocab_size: int, *sizes: int) -> Tensor:
+    """The tensor of tokens, int64; PlanRefused: as for floats, or the vocabulary does not have them."""
+    tokens = _unpacked(values, _TOKENS, sizes).long()
+    inside = not tokens.numel() or (int(tokens.min()) >= 0 and int(tokens.max()) < vocab_size)
+    demand(inside, "a token that the vocabulary does not have")
+    return tokens
+
+
+def _unpacked(values: Packed, dtypes: Mapping[str, torch.dtype], sizes: Sequence[int]) -> Tensor:
     fits = len(values.sizes) == len(sizes) and all(
         have == want or want < 0 for have, want in zip(values.sizes, sizes, strict=True)
     )
-    dtype = _DTYPES.get(values.dtype)
+    dtype = dtypes.get(values.dtype)
     demand(dtype is not None and fits, f"a tensor of {values.dtype[:20]} and {values.sizes[:4]}")
     assert dtype is not None, "refused above"
     count = dtype.itemsize
@@ -378,9 +393,8 @@ def _law(q: Tensor) -> Law:
 def _law_of(law: Law, vocab_size: int) -> Tensor:
     if law.ids is None:
         return unpacked(law.values, vocab_size)
-    ids, values = unpacked(law.ids, -1).long(), unpacked(law.values, -1)
+    ids, values = unpacked_tokens(law.ids, vocab_size, -1), unpacked(law.values, -1)
     demand(len(ids) == len(values), "a law of another length")
-    demand(not len(ids) or (int(ids.min()) >= 0 and int(ids.max()) < vocab_size), "a token that there is not")
     return torch.zeros(vocab_size, dtype=values.dtype).index_put_((ids,), values)
 
 
@@ -412,7 +426,8 @@ def tree_of(read: Read, vocab_size: int) -> TokenTree:
         q = None if drawn.law is None else laws[drawn.law]
         guess = Guess(tokens[drawn.child], drawn.kind, q, None, drawn.proposer, drawn.source)
         demand(q is not None or guess.kind is DrawKind.POINT, "a sampled draw without a law")
-        demand(guess.source is None or guess.source < read.judge.text, "a copy of a token that there is not")
+        known = guess.source is None or guess.source < read.judge.text or guess.source >= STORED
+        demand(known, "a copy of a token that there is not")
         draws.setdefault(parents[drawn.child], []).append((drawn.child, guess))
     taken = dict.fromkeys(draws, 0)
     for node in range(1, count):  # in the order of nodes, so that they get their numbers again
@@ -430,6 +445,7 @@ def tree_of(read: Read, vocab_size: int) -> TokenTree:
 
 def judged(verdict: Verdict | None, took_s: float, tree: TokenTree, vocab_size: int) -> Elsewhere:
     """What the target says of its verdict; PlanRefused: it is none about this tree."""
+    demand(0 <= took_s < 1e9, "no time that a pass takes")
     if verdict is None:
         return Elsewhere(took_s)
     at = 0
@@ -437,7 +453,12 @@ def judged(verdict: Verdict | None, took_s: float, tree: TokenTree, vocab_size: 
         demand(node < len(tree) and tree.parents[node] == at, "a path that is not in the tree")
         at = node
     demand(verdict.bonus < vocab_size, "a bonus that the vocabulary does not have")
-    demand(not verdict.sources or len(verdict.sources) == len(verdict.path), "sources of other tokens")
+    demand(all(value < 1 for value in (*verdict.logprobs, verdict.bonus_logprob)), "no log-probabilities")
+    if verdict.sources:
+        demand(len(verdict.sources) == len(verdict.path), "sources of other tokens")
+        for node, source in zip(verdict.path, verdict.sources, strict=True):
+            drawn = {draw.guess.source for draw in tree.draws(tree.parents[node]) if draw.child == node}
+            demand(source is None or source in drawn, "sources of other tokens")
     return Elsewhere(took_s, tuple(verdict.path), verdict.bonus, tuple(verdict.sources))
 
 

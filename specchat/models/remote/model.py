@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ _TAPPED_TOKENS = 1024
 
 _ROWS_A_MESSAGE = 1024
 """Rows of a matrix that are asked for at once: 32 MB of the widest."""
+
+_Answered = TypeVar("_Answered", bound=m.Answer)
 
 
 class RemoteModel(TargetElsewhere):
@@ -52,6 +55,7 @@ class RemoteModel(TargetElsewhere):
         self._kept: list[int] | None = None  # the path of the last round, which is not told yet
         self._tree: TokenTree | None = None
         self._read: set[int] = set()  # its nodes that were read
+        self._logits_there = 0  # the number of the pass whose logits can be asked for
 
     def close(self) -> None:
         self.link.close()
@@ -97,7 +101,11 @@ class RemoteModel(TargetElsewhere):
         """One request of a text, of which so many missing tokens were read `before`. States are given to the tap when
         it is over: what takes them may ask for something else."""
         stopped: list[BaseException] = []
-        states: list[m.States] = []
+        states: list[TextStates] = []
+
+        def take(told: m.States) -> None:
+            states.append(self._text_states(told, taps, tokens))
+            demand(sum(max(1, len(one.tokens)) for one in states) <= len(tokens), "states of more than the text")
 
         def go_on(done: int, _: int) -> bool:
             try:
@@ -109,12 +117,13 @@ class RemoteModel(TargetElsewhere):
 
         common = common_prefix(self._text, tokens)
         message = m.Prefill(cache, self._take_kept(), common, list(tokens[common:]), taps)
-        answer = self._asked(message, go_on, states.append)
-        held = answer.held if isinstance(answer, m.Done) else 0
-        self._text, self._tree = list(tokens[:held]), None
+        held = self._asked(message, m.Done, go_on, take).held
+        with self._checking():
+            demand(held <= len(tokens) if stopped else held == len(tokens), "another text was read")
+        self._text, self._tree, self._logits_there = list(tokens[:held]), None, 0
         if tap is not None:
-            for told in states:
-                tap.take(self._text_states(told, taps, tokens))
+            for one in states:
+                tap.take(one)
         if stopped:
             raise stopped[0]
 
@@ -134,7 +143,7 @@ class RemoteModel(TargetElsewhere):
         """Have the cache there act as if so many tokens had been read."""
         cache = self._cache_there(anew=True)
         self._take_kept()
-        self._asked(m.Fill(cache, tokens))
+        self._asked(m.Fill(cache, tokens), m.Done)
         self._text, self._tree = [-1] * tokens, None  # no text begins so
 
     # ------------------------------------------------------------------------------------------ tree
@@ -157,24 +166,20 @@ class RemoteModel(TargetElsewhere):
         )
         if self._tree is not tree:
             self._tree, self._read = tree, set()
-        answer = self._asked(message)
-        try:
-            demand(isinstance(answer, m.Passed), "an answer to another question")
-            assert isinstance(answer, m.Passed), "refused above"
+        answer = self._asked(message, m.Passed)
+        with self._checking():
             elsewhere = m.judged(answer.verdict, answer.took_s, tree, self.vocab_size)
             said = RemoteHead(self, tree, nodes, answer)
             states = self._states(answer, taps, nodes)
             if answer.embedded is not None:
                 tokens = answer.embedded.tokens
+                demand(all(token < self.vocab_size for token in tokens), "a token that the vocabulary does not have")
                 rows = m.unpacked(answer.embedded.rows, len(tokens), self.hidden_size)
                 self.link.embedded.update(zip(tokens, rows, strict=True))
             text = None if answer.text is None else self._text_states(answer.text, taps, self._text)
-        except PlanRefused as error:
-            self._forget()
-            self.link.refuse(str(error))
-            raise
         self._read |= set(nodes)
         self.passes += 1
+        self._logits_there = self.passes
         self.counters.passes += 1
         self.counters.rows += len(nodes)
         self.counters.node_layers += len(nodes) * self.layers
@@ -201,12 +206,11 @@ class RemoteModel(TargetElsewhere):
 
     def logits_of_last_pass(self, number: int, rows: int) -> Tensor:
         """(rows, V) of the pass that was the `number`-th; ModelError: there was another one since."""
-        if number != self.passes or self._cache is None:
+        if number != self._logits_there or self._cache is None:
             raise ModelError("the logits of an earlier pass are not kept where the target is")
-        answer = self._asked(m.Rows(self._cache))
-        if not isinstance(answer, m.Tensors):
-            raise ModelError("the target answered another question")
-        return m.unpacked(answer.rows, rows, self.vocab_size)
+        answer = self._asked(m.Rows(self._cache), m.Tensors)
+        with self._checking():
+            return m.unpacked(answer.rows, rows, self.vocab_size)
 
     # ------------------------------------------------------------------------------------------ there
 
@@ -222,27 +226,40 @@ class RemoteModel(TargetElsewhere):
                 raise TargetLost(f"the target at {self.link.at} was started anew; ask again")
             self._forget()
             self._generation, self._cache = self.link.generation, self.link.number(self)
-            self._asked(m.NewCache(self._cache))
+            self._asked(m.NewCache(self._cache), m.Done)
         return self._cache
 
     def _asked(
         self,
         request: m.Request,
+        kind: type[_Answered],
         on_progress: Callable[[int, int], bool] | None = None,
         on_states: Callable[[m.States], None] | None = None,
-    ) -> m.Answer:
+    ) -> _Answered:
         try:
-            return self.link.ask(request, on_progress, on_states)
+            return self.link.ask(request, kind, on_progress, on_states)
         except BaseException:  # what is held there is not known any more
             self._forget()
             raise
+
+    @contextmanager
+    def _checking(self) -> Iterator[None]:
+        """What is refused of an answer ends the connection; raises TargetLost."""
+        try:
+            yield
+        except PlanRefused as error:
+            self._forget()
+            self.link.refuse(str(error))
 
     def _take_kept(self) -> list[int] | None:
         kept, self._kept = self._kept, None
         return kept
 
     def _forget(self) -> None:
+        if self._cache is not None:
+            self.link.let_go(self._cache)
         self._cache, self._text, self._kept, self._tree, self._read = None, [], None, None, set()
+        self._logits_there = 0
 
     # ------------------------------------------------------------------------------------------ weights
 
@@ -288,20 +305,16 @@ class RemoteModel(TargetElsewhere):
 
     def weights_sha256(self) -> str:
         """The checksum of the weights there, by which trained drafters know their target."""
-        answer = self.link.ask(m.Checksum())
-        if not isinstance(answer, m.Sum):
-            raise ModelError("the target answered another question")
-        return answer.sha256
+        return self.link.ask(m.Checksum(), m.Sum).sha256
 
     def _rows_of(self, tokens: Sequence[int], *, head: bool) -> Tensor:
         self.link.reopen()
         found = []
         for first in range(0, len(tokens), _ROWS_A_MESSAGE):
             some = list(tokens[first : first + _ROWS_A_MESSAGE])
-            answer = self.link.ask(m.Weights(some, head))
-            if not isinstance(answer, m.Tensors):
-                raise ModelError("the target answered another question")
-            found.append(m.unpacked(answer.rows, len(some), self.hidden_size))
+            answer = self.link.ask(m.Weights(some, head), m.Tensors)
+            with self._checking():
+                found.append(m.unpacked(answer.rows, len(some), self.hidden_size))
         return torch.cat(found) if found else torch.empty(0, self.hidden_size)
 
     # ------------------------------------------------------------------------------------------ memory
@@ -338,11 +351,8 @@ class RemoteHead:
         self._logits = None if passed.logits is None else m.unpacked(passed.logits, len(nodes), model.vocab_size)
         self._known: dict[tuple[int, int], float] = {}
         if passed.likeliest is not None and passed.highest is not None:
-            named = m.unpacked(passed.likeliest, len(nodes), -1)
+            self.likeliest = named = m.unpacked_tokens(passed.likeliest, model.vocab_size, len(nodes), -1)
             values = m.unpacked(passed.highest, len(nodes), named.shape[1])
-            inside = not named.numel() or (int(named.min()) >= 0 and int(named.max()) < model.vocab_size)
-            demand(inside, "a token that the vocabulary does not have")
-            self.likeliest = named.long()
             for row, (tokens, logprobs) in enumerate(zip(named.tolist(), values.tolist(), strict=True)):
                 self._known |= {(row, token): logprob for token, logprob in zip(tokens, logprobs, strict=True)}
         if passed.verdict is not None:
