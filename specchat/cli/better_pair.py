@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 
 from specchat.cli.pair_states import known_pairs, models_in_use, sized_by_hub
-from specchat.compiled.machine import free_bytes, has_graphics_card
-from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog
+from specchat.compiled.machine import cpu_name, free_bytes, has_graphics_card
+from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, state_dir
+from specchat.engine.server.measured_passes import ProfileStore
 from specchat.errors import WeightsError
 from specchat.models.hub import repositories as hub
 from specchat.tui.state.pair_list import Offer, PairInfo
@@ -22,10 +24,13 @@ _SPARE = 1.1
 """What is fetched or held takes so many times its size, so that something stays free."""
 
 
-def offer_for(name: str) -> Offer | None:
+def offer_for(name: str, patience_s: float = 0.0) -> Offer | None:
     """What to offer a user of this pair; None where its model is not small.
 
     Pairs are tried from the largest that fits to the smallest, until one is on the disk or can be reached.
+
+    Args:
+        patience_s: how long to wait for the idle engine to time this pair's passes, which tell how quick another is.
     """
     catalog = load_catalog()
     target = catalog.model(catalog.pair(name).target)
@@ -37,8 +42,21 @@ def offer_for(name: str) -> Offer | None:
     for pair in sorted(chat_pairs, key=lambda pair: -(catalog.model(pair.target).parameters or 0)):
         found = _fitting(catalog, pair, infos[pair.name])
         if found is not None:
-            return Offer(size, pair.name, found)
+            return Offer(size, pair.name, found, _expected(target.name, infos[name], infos[pair.name], patience_s))
     return Offer(size)
+
+
+def _expected(target: str, known: PairInfo, offered: PairInfo, patience_s: float) -> float:
+    """Tokens a second of plain decoding with a pair, by another's passes here; 0 where these were not timed.
+
+    A processor reads all weights for every token, so that times go as their bytes do.
+    """
+    if has_graphics_card() or not (known.read_bytes and offered.read_bytes):
+        return 0.0
+    store, until = ProfileStore(state_dir() / "profiles.json"), time.monotonic() + patience_s
+    while (timed := store.plain_pass_s(target, "cpu", cpu_name())) is None and time.monotonic() < until:
+        time.sleep(0.5)
+    return known.read_bytes / offered.read_bytes / timed if timed else 0.0
 
 
 def _may_be_offered(catalog: Catalog, pair: PairSpec, than: ModelSpec) -> bool:

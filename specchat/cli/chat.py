@@ -94,7 +94,7 @@ def open_chat(
         questions=shipped_questions,
         server=lambda *given: _later("serving").serve_from_app(*given),
         serve_on=port,
-        better=None if engine else lambda name: _later("better_pair").offer_for(name),
+        better=None if engine else lambda name: _later("better_pair").offer_for(name, patience_s=20.0),
         training=None if engine else training,
         second_engine=lambda wake: start_engine(engine, wanted, wake, number=1),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import chain
 
 import typer
 
@@ -14,7 +13,7 @@ from specchat.cli.training_run import RunningClock, RunOptions, _subject, stoppa
 from specchat.config.directories import expanded
 from specchat.config.trained_drafters import JUDGE
 from specchat.errors import UsageError
-from specchat.training.limits import CHATS, SELF, refuse_hiding, trainable_target
+from specchat.training.limits import CHATS, SELF, refuse_hiding, refuse_wrong_name, trainable_target
 from specchat.training.prompts import prompts_of
 from specchat.training.training_request import TrainingRequest
 
@@ -25,11 +24,12 @@ def train_judge(request: TrainingRequest, how: RunOptions) -> int:
     from specchat.training.job import Stage
     from specchat.training.judge import arithmetic, fitted, labelled, refuse_taken, write_judge
 
-    flags = ("--from", "--loss", "--reference", "--select", "--texts", "--resume", "--hours")
-    values = (
-        request.start, request.loss, request.reference, request.select, request.texts, request.resume, request.hours,
-    )  # fmt: skip
-    if refused := [flag for flag, value in zip(flags, values, strict=True) if value]:
+    given = {
+        "--from": request.start, "--loss": request.loss, "--reference": request.reference, "--select": request.select,
+        "--texts": request.texts, "--plain": request.plain, "--ensemble": request.ensemble != 1,
+        "--resume": request.resume, "--hours": request.hours,
+    }  # fmt: skip
+    if refused := [flag for flag, value in given.items() if value]:
         raise UsageError(f"{refused[0]} is for drafters; a judge is fitted at once to labels that it makes itself")
     if request.prompts == CHATS:
         raise UsageError(
@@ -37,11 +37,12 @@ def train_judge(request: TrainingRequest, how: RunOptions) -> int:
         )
     if request.tokens < 1:
         raise UsageError(f"--tokens {request.tokens} is nothing to learn from")
+    refuse_wrong_name(request.name)
     refuse_hiding(request.name)
     refuse_taken(request.name)
     tasks: Iterator[str] = arithmetic(request.seed)
     if request.prompts != SELF:
-        tasks = chain(prompts_of(expanded(request.prompts, "--prompts")))
+        tasks = iter(prompts_of(expanded(request.prompts, "--prompts")))
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target, clock = trainable_target(request.pair), RunningClock()
     prepare_environment(settings.threads)
@@ -53,7 +54,8 @@ def train_judge(request: TrainingRequest, how: RunOptions) -> int:
 
         labels = labelled(subject.model, subject.vocabulary, tasks, request.tokens, request.seed, progress)
         judge = fitted(labels)
-    command = f"specchat train {request.pair} --drafter {JUDGE} --tokens {request.tokens} --seed {request.seed}"
+    command = f"specchat train {request.pair} --drafter {JUDGE} --prompts {request.prompts}"
+    command += f" --tokens {request.tokens} --name {request.name} --seed {request.seed}"
     wrong = sum(not one.right for one in labels)
     about = {
         "target": subject.name, "target_sha256": subject.checksum, "licence": subject.licence,

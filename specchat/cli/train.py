@@ -114,12 +114,18 @@ def train(
 
     target = trainable_target(pair)
     how = RunOptions(output, threads=threads, yes=yes, verdict=verdict, stop_at_eof=stop_at_eof)
+
+    def request() -> TrainingRequest:
+        return TrainingRequest(
+            pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts, ensemble,
+            plain,
+        )  # fmt: skip
+
     if drafter == JUDGE:
         from specchat.cli.judge_training import train_judge
 
         name = name or suggested_name(pair, JUDGE)
-        whole = (pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts)
-        raise typer.Exit(train_judge(TrainingRequest(*whole), how))
+        raise typer.Exit(train_judge(request(), how))
     drafter = method_of(drafter, start, target)
     refuse_unknown_loss(drafter, loss, reference, select)
     refuse_unknown_texts(drafter, texts)
@@ -128,21 +134,4 @@ def train(
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
     name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
-    request = TrainingRequest(
-        pair,
-        drafter,
-        prompts,
-        tokens,
-        hours,
-        name,
-        seed,
-        resume,
-        start,
-        loss,
-        reference,
-        select,
-        texts,
-        ensemble,
-        plain,
-    )
-    raise typer.Exit(run_training(request, how))
+    raise typer.Exit(run_training(request(), how))

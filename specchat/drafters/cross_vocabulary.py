@@ -88,7 +88,8 @@ class CrossVocabulary(CompiledDrafter):
         self._text = TranslatedText(self._translation)
         self._tree: TokenTree | None = None
         self._draft: TokenTree | None = None
-        self._root_tokens: list[int] = []  # the text up to the root, as draft tokens
+        self._begun = 0  # tokens of the text that its tree goes on from
+        self._root_tokens: list[int] = []  # the same text as draft tokens
         self._places: dict[int, _Place] = {}  # by node of the target's tree
         self._translated: dict[int, tuple[TranslatedGuesses, int]] = {}  # by the same: its guesses, and its row there
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
@@ -176,16 +177,20 @@ class CrossVocabulary(CompiledDrafter):
         return self._network.begin(self._root_tokens[-1], self._model.context_tokens - len(self._root_tokens))
 
     def observe(self, round: Round) -> None:
-        """Learn the n-grams of what was emitted, and keep what the draft model read of it."""
+        """Learn the n-grams of what was emitted, and keep what the draft model read of it.
+
+        Of a tree that was drafted ahead, behind the end of this round's, the round judged nothing.
+        """
         for token in round.emitted:
             self._translation.learn(token)
-        if self._stop is not None and self._tree is not None:
+        judged = self._tree is not None and self._begun == round.start
+        if self._stop is not None and self._tree is not None and judged:
             self._stop.judge([ROOT, *self._tree.follow(round.emitted)], round.emitted)
         if self._draft is not None:
             tokens, before = self._text.of([*round.history, *round.emitted]) or [], self._root_tokens
             grown = tokens[len(before) :] if tokens[: len(before)] == before else []
             path = self._draft.follow(grown)
-            if self._learning is not None and self._learning.wanted:
+            if self._learning is not None and self._learning.wanted and judged:
                 self._note(self._learning, [ROOT, *path], grown, round)
             self._model.keep(path)
         self._forget_tree()
@@ -228,7 +233,7 @@ class CrossVocabulary(CompiledDrafter):
 
     def _begin(self, tree: TokenTree, context: Context) -> None:
         self._forget_tree()
-        self._tree = tree
+        self._tree, self._begun = tree, len(context.history)
         tokens = self._text.of(context.history)
         if tokens is not None and len(tokens) <= self._model.context_tokens:
             self._model.prefill(tokens[:-1])

@@ -80,12 +80,12 @@ def labelled(
     same. Replies without a number are left out.
 
     Args:
-        tokens: that are written at most.
+        tokens: that are written at most, and tasks that are looked at.
         tell: told how many are, and how many labels there are; may raise to stop.
     """
     noise, found, written = random.Random(seed), list[Labelled](), 0
     for number, task in enumerate(tasks):
-        if written >= tokens:
+        if max(written, number) >= tokens:  # tasks without end of which none fits end too
             break
         prompt = vocabulary.encode_chat([{"role": "user", "content": task}])
         if len(prompt) + MOST_TOKENS >= model.context_tokens:

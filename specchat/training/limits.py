@@ -124,6 +124,11 @@ def refuse_impossible(drafter: str, prompts: str, reply_tokens: int, hours: floa
         raise UsageError(f"--tokens {reply_tokens} is too many; at most {_MOST_TOKENS}")
     if not 0 <= hours < _MOST_HOURS:
         raise UsageError(f"--hours {hours:g} must be 0 (as long as it helps) or more, and below {_MOST_HOURS}")
+    refuse_wrong_name(name)
+
+
+def refuse_wrong_name(name: str) -> None:
+    """Raise UsageError for a name that no folder of a drafter may have."""
     if not NAME.fullmatch(name):
         raise UsageError(f"--name {short(name)} is not a valid name: letters, digits, '.', '_' and '-'")
 

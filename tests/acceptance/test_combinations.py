@@ -22,7 +22,17 @@ RULES = ["multi_step", "recursive", "block", "traversal"]
 PQ = pytest.mark.parametrize("rule", RULES)
 BRANCHES = pytest.mark.parametrize(("rule", "alone"), [("block", "multi_step"), ("traversal", "recursive")])
 TRAINED = [name for name in methods("head") if name in DRAFTERS]
-DRAWERS = [*TRAINED, "draft_model", "early_exit", "layer_skip", "none", "pruned", "retrieved_context", "sparse_context"]
+DRAWERS = [
+    *TRAINED,
+    "draft_model",
+    "early_exit",
+    "layer_skip",
+    "none",
+    "pruned",
+    "retrieved_context",
+    "shipped_mtp",
+    "sparse_context",
+]
 
 
 def settings(**changes):

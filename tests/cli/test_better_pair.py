@@ -9,6 +9,10 @@ import pytest
 
 from specchat.cli import better_pair, pair_states
 from specchat.cli.better_pair import offer_for
+from specchat.compiled.machine import cpu_name
+from specchat.config import state_dir
+from specchat.core.costs import Costs
+from specchat.engine.server.measured_passes import ProfileStore
 from specchat.errors import WeightsError
 
 GB = 1_000_000_000
@@ -39,6 +43,19 @@ def test_the_coder_is_offered_where_it_fits_and_can_be_reached(machine):
     offer = offer_for("smol")
     assert (offer.size, offer.name) == ("135M", "qwen-coder")
     assert 1.0 * GB < offer.fetch_bytes < 1.2 * GB
+
+
+def test_the_offer_says_how_quick_it_would_be_by_the_passes_that_were_timed_here(machine):
+    machine()
+    assert offer_for("smol").tokens_per_s == 0
+    passes = ((1, 0.004), (8, 0.006))
+    store = ProfileStore(state_dir() / "profiles.json")
+    store.put("other|cpu|int4|native|2", cpu_name(), Costs(passes))
+    store.put("smollm2-135m-instruct|cpu|int4|native|2", "another processor", Costs(passes))
+    assert offer_for("smol").tokens_per_s == 0, "neither another model's passes nor another machine's tell"
+    store.put("smollm2-135m-instruct|cpu|int4|native|2", cpu_name(), Costs(passes))
+    read = {info.name: info.read_bytes for info in pair_states.known_pairs()}
+    assert offer_for("smol").tokens_per_s == pytest.approx(250 * read["smol"] / read["qwen-coder"])
 
 
 @pytest.mark.parametrize("short", [{"memory": GB // 2}, {"disk": GB}, {"online": False}], ids=str)

@@ -103,6 +103,9 @@ def error_of(*arguments: str) -> SpecchatError:
             "--ensemble is for --drafter prompt_tokens and mtp; hydra has",
         ),
         (("smol", "--drafter", "prompt_tokens", "--ensemble", "17"), "--ensemble 17 must be 1 to 16"),
+        (("smol", "--drafter", "judge", "--plain", "x.txt"), "--plain is for drafters; a judge is fitted at once"),
+        (("smol", "--drafter", "judge", "--ensemble", "2"), "--ensemble is for drafters; a judge is fitted at once"),
+        (("smol", "--drafter", "judge", "--name", "../x"), "--name '../x' is not a valid name"),
         (("smol", "--select", "behind"), "--select 'behind' is not a way to select tokens"),
         (
             ("smol", "--drafter", "draft_model", "--reference", "smol-hydra"),

@@ -157,7 +157,7 @@ def test_a_layer_that_is_not_there_cannot_be_left_out(subject):
 def test_a_network_of_another_form_is_refused_by_name():
     network = copy.deepcopy(shared_network("llama"))
     layer = network.get_decoder().layers[1]
-    layer.feed_forward = layer.mlp
+    layer.other = layer.mlp
     del layer.mlp
     with pytest.raises(ModelError, match="LlamaDecoderLayer have no 'mlp'"):
         without_parts(network, SubLayers.of_all(3).without(None, (), (1,)))

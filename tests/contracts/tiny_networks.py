@@ -145,7 +145,7 @@ def _shipped_parts(hidden: int, vocab_size: int) -> tuple[MtpModules, Any, torch
         head_dim=8, vocab_size=vocab_size,
     )  # fmt: skip
     config._attn_implementation = "sdpa"
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         network = transformers.AutoModelForCausalLM.from_config(config).eval()
         modules = MtpModules(network).eval().requires_grad_(False)

@@ -271,3 +271,25 @@ def test_a_head_ends_branches_that_the_target_would_refuse_and_the_text_stays():
     again = DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(stop=0.5), parts)
     again.restore_state(kept)
     assert again.save_state() == kept
+
+
+def test_a_round_judges_nothing_of_a_tree_that_was_drafted_ahead_of_it():
+    own, other = COARSE, FINE
+    target = writer(own)
+    parts = Parts(target, scripted_draft(vocab_size=other.size), resources=PairResources(own, other))
+    drafter = DRAFTERS["cross_vocabulary"].load()(CrossVocabularyOptions(stop=0.5), parts)
+    speculator, context = fixed_speculator(target, drafter, *SHAPE), context_of(own)
+    speculator.start(context.history)
+    judged = []
+    drafter._stop.judge = lambda path, emitted: judged.append(emitted)
+    observe = drafter.observe
+
+    def with_a_tree_ahead(round):
+        ahead = context_for(vocab_size=own.size, prompt=[*context.history, round.emitted[0]])
+        drafter.propose(TokenTree(ahead.root, own.size), [ROOT], 2, ahead)
+        observe(round)
+
+    first = speculator.round(context)
+    drafter.observe = with_a_tree_ahead
+    speculator.round(context)
+    assert judged == [first.emitted]

@@ -48,6 +48,9 @@ def changed(event: ev.Event, *where: Any, to: Any = None) -> bytes:
     return json.dumps(message).encode()
 
 
+WIDTH = next(place for place, one in enumerate(hello().settings) if one.name == "width")
+
+
 def lens(*layers: int, text: str = "x") -> dict[str, Any]:
     """What a model of four layers held likeliest, with a change at each of these."""
     return {"layers": 4, "tops": [{"layer": layer, "token": layer, "text": text} for layer in layers]}
@@ -117,8 +120,8 @@ def lens(*layers: int, text: str = "x") -> dict[str, Any]:
         (changed(STARTED, "messages", 0, "role", to="robot"), "role"),
         (changed(ready(), "memory_bytes", to=-1), "memory_bytes"),
         (changed(hello(), "settings", 0, "kind", to="list"), "kind"),
-        (changed(hello(), "settings", 5, "default", to="wide"), "is not of kind int"),
-        (changed(hello(), "settings", 5, "minimum", to=1e6), "has no value between"),
+        (changed(hello(), "settings", WIDTH, "default", to="wide"), "is not of kind int"),
+        (changed(hello(), "settings", WIDTH, "minimum", to=1e6), "has no value between"),
         (encode(ev.Died(1, "")), "made on the near side"),
         (b'{"type":"quit"}' + b" " * LONGEST_LINE_BYTES, "longer than"),
         (b'{"type":"no\nsuch"}', "JSON"),

@@ -13,9 +13,9 @@ import pytest
 from specchat.core.costs import Costs
 from specchat.engine.protocol.commands import Load
 from specchat.engine.server import idle_time, worker
-from specchat.engine.server import idle_time as profiles
+from specchat.engine.server import measured_passes as profiles
 from specchat.engine.server.command_queue import CommandQueue
-from specchat.engine.server.idle_time import ProfileStore
+from specchat.engine.server.measured_passes import ProfileStore
 from specchat.engine.server.worker import Worker
 
 COSTS = Costs(((1, 0.004), (2, 0.005), (4, 0.008)), ((1, 0.001), (4, 0.002)))

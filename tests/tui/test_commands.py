@@ -67,7 +67,7 @@ async def test_an_unknown_command_is_not_sent_and_stays_in_the_prompt():
     [
         ("/rety", "there is no command"),
         ("/set temprature 1", "did you mean 'temperature'"),
-        ("/set foo 1", "there is no setting 'foo'; F2 shows all of them"),
+        ("/set xyzzy 1", "there is no setting 'xyzzy'; F2 shows all of them"),
         (
             "/set prompt_lookup.max_ngrm 3",
             "drafter 'prompt_lookup' has no option 'max_ngrm'; did you mean 'max_ngram'?",
@@ -112,7 +112,8 @@ async def test_what_is_typed_behind_the_enter_key_begins_the_next_text():
         await d.burst("enter", *keys("/set width 6"), "enter", *keys("so"))
         assert prompt.text == "so"
         changes = [command.settings for command in d.link.sent if isinstance(command, Change)]
-        assert changes == [{"width": width} for width in (4, 5, 6)]
+        assert changes == [{"width": 4}], "the last value waits until the engine has answered"
+        assert d.app.context.chat.engine.chosen["width"] == 6
         prompt.write("/set wdith 4")
         await d.burst("enter", *keys("never mind"))
         assert prompt.text == "never mind", "typing replaces a command that was refused"

@@ -214,11 +214,11 @@ async def test_a_small_model_is_called_a_toy_and_enter_fetches_a_better_one():
 
 
 async def test_a_better_model_is_offered_though_the_tour_was_shown_when_the_small_one_was_read(tmp_path):
-    offer = Offer("135M", "qwen", 400_000_000)
+    offer = Offer("135M", "qwen", 400_000_000, 61.4)
     async with driving(better=lambda pair: offer, engine_here=True, toured=tmp_path / "toured") as d:
         await d.until("1 of 3")
         await d.pilot.press("enter", "enter", "enter")
-        await d.until("Better: qwen, 400 MB · Enter fetches")
+        await d.until("Better: qwen, 400 MB, about 61 tok/s here · Enter fetches")
 
 
 async def test_an_empty_tree_says_whole_words_what_will_stand_there():

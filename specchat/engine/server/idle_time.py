@@ -9,18 +9,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated
+from contextlib import contextmanager
 
-import msgspec
-
-from specchat import __version__
 from specchat.config import cache_dir, load_catalog
-from specchat.config.kept_files import read_json, write_whole
-from specchat.core.costs import Costs
 from specchat.core.seams import Model
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.profiling import CONTEXT_TOKENS, VERIFY_ROWS, measure_costs
@@ -29,63 +20,10 @@ from specchat.engine.server.kept_accounts import KeptAccounts
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.measured_passes import MeasuredPasses, ProfileStore
 from specchat.models.hub import checksum
 from specchat.models.machine import processor_name
 from specchat.models.remote import TargetElsewhere
-
-_MOST = 200
-
-OLD = timedelta(days=30)
-"""After so long passes are timed again: systems, drivers and cooling change."""
-
-
-class MeasuredPasses(msgspec.Struct, frozen=True):
-    """Passes by rows, and by what and when they were timed."""
-
-    verify: tuple[tuple[int, float], ...]
-    draft: tuple[tuple[int, float], ...]
-    processor: str
-    version: str
-    measured: Annotated[datetime, msgspec.Meta(tz=True)]
-    node_s: float | None = None
-
-    @property
-    def costs(self) -> Costs:
-        return Costs(self.verify, self.draft, self.node_s)
-
-    @property
-    def old(self) -> bool:
-        """Whether to measure again when there is time. A clock that was set back makes a measurement old."""
-        return not timedelta(0) <= datetime.now(UTC) - self.measured <= OLD
-
-
-@dataclass(frozen=True)
-class ProfileStore:
-    """A small JSON file. Whatever cannot be read counts as not measured."""
-
-    file: Path
-
-    def get(self, key: str, processor: str) -> MeasuredPasses | None:
-        """The measurement under this key, by this processor and this version, if it can be true."""
-        entry = self._all().get(key)
-        if entry is None or (entry.processor, entry.version) != (processor, __version__) or not entry.costs.plausible:
-            return None
-        return entry
-
-    def put(self, key: str, processor: str, costs: Costs) -> MeasuredPasses:
-        """Remember a measurement, if it can be written."""
-        entry = MeasuredPasses(
-            costs.verify, costs.draft, processor, __version__, datetime.now(UTC).replace(microsecond=0), costs.node_s
-        )
-        others = [one for one in self._all().items() if one[0] != key]
-        kept = dict([*others, (key, entry)][-_MOST:])
-        with suppress(OSError):
-            write_whole(self.file, msgspec.json.format(msgspec.json.encode(kept)))
-        return entry
-
-    def _all(self) -> dict[str, MeasuredPasses]:
-        return read_json(self.file, dict[str, MeasuredPasses]) or {}
-
 
 _ATTEMPTS = 3
 """Tries for each loaded pair. A machine too busy for all of them runs without a measurement."""

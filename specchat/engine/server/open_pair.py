@@ -18,10 +18,11 @@ from specchat.drafters.parts import PairResources
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Compare
 from specchat.engine.server.event_conversion import Comparing, encode_messages
-from specchat.engine.server.idle_time import IdleTime, ProfileStore
+from specchat.engine.server.idle_time import IdleTime
 from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.load_times import LoadTimes
 from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.measured_passes import ProfileStore
 from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError

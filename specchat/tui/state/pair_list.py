@@ -61,12 +61,13 @@ class PairInfo:
 class Offer:
     """What the empty page says of a small model: how large it is, and the best pair that fits this machine, if any.
 
-    `fetch_bytes` is 0 for a pair that is here already.
+    `fetch_bytes` is 0 for a pair that is here already; `tokens_per_s`, of plain decoding, is 0 where it is not known.
     """
 
     size: str  # 135M
     name: str = ""
     fetch_bytes: int = 0
+    tokens_per_s: float = 0.0
 
 
 _TROUBLES = {"files": "cannot be read", "shape": "unsupported shape", "tokens": "tokenizers differ"}

@@ -191,8 +191,9 @@ def _offered(offer: Offer, column: int, key: str) -> list[ScreenLine]:
     if not offer.name:
         return paragraph(f"{toy} It is fast, and often wrong.", column, "dim")
     size = f", {numbers.size(offer.fetch_bytes)}" if offer.fetch_bytes else ", which is here"
+    speed = f", about {numbers.rate(offer.tokens_per_s)} tok/s here" if offer.tokens_per_s else ""
     does = "fetches it while you play" if offer.fetch_bytes else "loads it"
-    return paragraph(f"{toy} Better: {offer.name}{size} · {key} {does}", column, "bonus")
+    return paragraph(f"{toy} Better: {offer.name}{size}{speed} · {key} {does}", column, "bonus")
 
 
 def _fitted(lines: list[ScreenLine], room: int) -> tuple[list[ScreenLine], int]:
