@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -113,6 +113,11 @@ class Overlapped(Speculator):
     early: EarlyHead | None = None
     early_layer: int = 0
     candidates: int = 1
+
+    def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+        """Begin a reply. What was drafted ahead in another one is not used: its draws were made with other noise."""
+        self.state.branches, self.state.round = [], None
+        super().start(history, on_chunk)
 
     def propose(self, context: Context, plan: Plan) -> Draft:
         draft = super().propose(context, plan)

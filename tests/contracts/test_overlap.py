@@ -114,6 +114,23 @@ def test_rules_by_probability_keep_their_law(loop, rule, policy):
         assert chi_square_p([seen[token] for token in range(4)], expected) > 1e-4
 
 
+def test_a_reply_uses_nothing_that_was_drafted_ahead_in_the_one_before():
+    """It goes on from where that one was cut off, with another seed."""
+    warm, found = Sampling(temperature=1.0), []
+    for warmed in (True, False):
+        target = scripted_target()
+        loop = looped(target, scripted_draft(), loop="overlap", rule="multi_step", policy="chain")
+        before = context_for(warm, 1)
+        if warmed:
+            speak(loop, 1, before)
+            while loop.state.branches[0].going_on(before.history, before.budget) is None:
+                loop.round(before)
+            history = before.history
+        _, rounds = speak(loop, 8, context_for(warm, 2, prompt=history))
+        found.append([round.tree.tokens for round in rounds])
+    assert found[0] == found[1]
+
+
 def test_where_other_replies_share_the_pass_rounds_are_sequential():
     """PEARL would never draft then: nothing is made while the target reads."""
     chosen = {"drafter": "draft_model", "loop": "pearl", "max_tokens": 30}
