@@ -14,6 +14,7 @@ from specchat.acceptance.options import JudgeOptions
 from specchat.acceptance.walk import own_token, walk
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.context import Context
+from specchat.core.device_copy import rows_of, to_device
 from specchat.core.reading import Reading
 from specchat.core.round import Verdict
 from specchat.core.seams import AcceptanceRule
@@ -56,7 +57,7 @@ class JudgeHead:
 
     def scores(self, states: Tensor) -> list[float]:
         """(n,) probabilities that tokens are right, from their (n, d) states."""
-        logits = states.float() @ self.weight.to(states.device) + self.bias
+        logits = states.float() @ to_device(self.weight, states.device) + self.bias
         found: list[float] = logits.sigmoid().tolist()
         return found
 
@@ -98,5 +99,5 @@ class Judge(AcceptanceRule):
         if head is None or self._threshold >= 1.0 or len(reading.nodes) == 1:
             return {}
         nodes = sorted(reading.alive)
-        states = reading.taps[head.layer][[reading.row(node) for node in nodes]]
+        states = rows_of(reading.taps[head.layer], [reading.row(node) for node in nodes])
         return dict(zip(nodes, head.scores(states), strict=True))

@@ -94,7 +94,7 @@ def _looped(
     loop = Overlapped(*parts, settings.loop, AheadState(drafter))
     if settings.loop == "mirror":
         if not target.flexible_passes:
-            raise _middle_refused("loop 'mirror'", target, "loop 'overlap'")
+            raise pass_refused("loop 'mirror' looks into the middle of a pass", target, "loop 'overlap', or ")
         loop.early_layer = min(settings.mirror_layer or max(1, 2 * target.layers // 3), target.layers)
         loop.early = EarlyHead(target, loop.early_layer, learns, low_rank=bool(settings.memory))
         loop.candidates = settings.mirror_candidates
@@ -114,17 +114,16 @@ def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
     )
     for family, name, taps in named:
         if taps and not speculator.target.flexible_passes:
-            raise _middle_refused(f"{family} {name!r}", speculator.target, "drafter 'token_recycling'")
+            wants = f"{family} {name!r} looks into the middle of a pass"
+            raise pass_refused(wants, speculator.target, "drafter 'token_recycling', or ")
 
 
-def _middle_refused(part: str, target: Model, nearest: str) -> CombinationError:
+def pass_refused(wants: str, target: Model, nearest: str = "") -> CombinationError:
+    """The refusal of what wants more of a pass than this target's `flexible_passes` allow."""
     where, other = ("llama.cpp", "backend = own")
     if isinstance(target, TargetElsewhere):
         where, other = ("a target on another machine", "the target here")
-    return CombinationError(
-        f"{part} looks into the middle of a pass, which {where} does not allow; nearest that works: {nearest}, "
-        f"or {other}"
-    )
+    return CombinationError(f"{wants}, which {where} does not allow; nearest that works: {nearest}{other}")
 
 
 def nested_engines(settings: Settings) -> EngineFactory:

@@ -23,7 +23,7 @@ from specchat.core.round import Ledger, Round
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT
-from specchat.decoding.assemble import assemble, sampling
+from specchat.decoding.assemble import assemble, pass_refused, sampling
 from specchat.decoding.chat_tools import (
     HERMES,
     CallForm,
@@ -176,10 +176,7 @@ class Conversation:
 
     def _refuse_lens(self, settings: Settings) -> None:
         if settings.lens and not self.target.flexible_passes:
-            raise CombinationError(
-                "lens = true needs the head on the states of early layers, which llama.cpp does not allow; "
-                "nearest that works: backend = own"
-            )
+            raise pass_refused("lens = true needs the head on the states of early layers", self.target)
         if settings.lens and self.target.layers > MOST_LAYERS:
             raise CombinationError(f"lens = true is for models of up to {MOST_LAYERS} layers; this one has more")
 

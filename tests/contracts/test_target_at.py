@@ -423,14 +423,21 @@ def test_a_lost_connection_is_one_line_and_the_next_question_reconnects(tmp_path
     changed = engine.answer(Change({"drafter": "token_recycling"}))
     assert isinstance(changed[-1], ev.Changed), changed
     assert len(engine.says()) == len(expected)
-    for changes, said in (({"drafter": "lookahead"}, "extra rows"), ({"prune_layer": 1}, "another machine")):
+    for changes, said in (
+        ({"drafter": "lookahead"}, "extra rows"),
+        ({"prune_layer": 1}, "another machine"),
+        (
+            {"prune_layer": 0, "drafter": "suffix", "lens": True},
+            "early layers, which a target on another machine does not allow",
+        ),
+    ):
         told = engine.answer(Change(changes))
         if isinstance(told[-1], ev.Changed):
             told = engine.answer(Generate(3, [Message("user", "hello")], seed=3))
         assert said in told[-1].message
     together = engine.answer(Load({**settings, "target_at": "ssh:box", "device": "cpu:2"}))[-1]
     assert "use one of them" in together.message
-    engine.answer(Change({"drafter": "suffix", "prune_layer": 0}))
+    engine.answer(Change({"drafter": "suffix", "prune_layer": 0, "lens": False}))
     assert engine.says() == expected
     engine.answer(Load(settings))
     assert started[1].to.closed

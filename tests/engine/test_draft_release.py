@@ -19,7 +19,7 @@ from specchat.engine.server.worker import Worker
 ASK = [Message("user", "What are you?")]
 WITHOUT = sorted(
     name for name, method in DRAFTERS.items()
-    if not (method.needs_draft_model or method.needs_weights or name in ("datastore", "pruned"))
+    if not (method.needs_draft_model or method.needs_weights or name in ("datastore", "pruned", "shipped_mtp"))
 )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Trees of several texts read in one pass say what each says alone."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -219,6 +221,11 @@ def test_recorded_passes_read_a_set_of_texts_in_one_replay_once_it_was_met_befor
     assert recordings[1] >= 1
     assert replays[2:] == [1, 1, 1, 0], "in the last round a cache has grown"
     assert not any(recordings[2:])
+    held = weakref.ref(models[1].cache.room_for(0, eager.like)[0])
+    del models[1], own
+    gc.collect()
+    models[0].read(jobs[0])
+    assert held() is None, "what a text that has ended held is freed once another one is read"
 
 
 def shared_position(model, monkeypatch):

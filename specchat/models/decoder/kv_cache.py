@@ -63,8 +63,8 @@ class RowCopies(Protocol):
 class KVCache:
     """Preallocated rows for all layers of one text. Grows by doubling, never inside a round of usual size.
 
-    Where memory is limited it grows in small steps, but from half of the longest text on at once to that: while it
-    grows, its old rows are there as well, and at no length do these take more than they would with doubling.
+    Where memory is limited and texts may be long it grows in small steps, but from half of the longest text on at once
+    to that: while it grows, its old rows are there as well, and these take no more than they would with doubling.
 
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
 
@@ -264,7 +264,7 @@ class KVCache:
         """How much room there is once so many rows are wanted and there is too little."""
         # Trees may reach past the context's end by some rows, hence the slack.
         most = (self.max_rows if longest is None else longest) + 512
-        if self.in_steps:
+        if self.in_steps and most > 2 * _FIRST_CAPACITY:
             wanted = max(rows, capacity + max(_STEP_ROWS, capacity // 8))
             wanted = wanted if 2 * wanted <= most else max(rows, most)
         else:

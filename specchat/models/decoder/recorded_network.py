@@ -138,6 +138,7 @@ class GraphNetwork(EagerNetwork):
         plan = running.plan
         rows, end = plan.mask.shape
         width = self._width(running)
+        self._forget_unused()
         if width is None or self._is_special(running):
             return super().run(running)
         # One row more than are used: padding is written to the cache's last one.
@@ -208,8 +209,7 @@ class GraphNetwork(EagerNetwork):
             tuple(keys for keys, _ in held),
             passes[0].tables,
         )
-        for stale in [key for key, made in self._joint.items() if not made.texts.in_use]:
-            del self._joint[stale]
+        self._forget_unused()
         key = bucket, tuple(id(keys) for keys in known.keys), id(known.tables)
         made = self._joint.setdefault(key, _JointRecording(known))
         self._joint.move_to_end(key)
@@ -236,6 +236,11 @@ class GraphNetwork(EagerNetwork):
             self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
             return False
         return True
+
+    def _forget_unused(self) -> None:
+        """Let go of the memory of caches that are gone or have grown."""
+        for stale in [key for key, made in self._joint.items() if not made.texts.in_use]:
+            del self._joint[stale]
 
     def _fill_together(self, bucket: Bucket, passes: Sequence[Pass], capacities: Sequence[int]) -> None:
         inputs = self._joint_inputs.setdefault(bucket.rows, [])
