@@ -97,8 +97,9 @@ class DatastoreDrafter(Drafter):
         )
         header, stores = self._store.header, parts.resources.datastores
         same_target = stores is not None and header.target == stores.target
+        shown = header.state_width == parts.target.hidden_size and header.state_layer < parts.target.layers
         shows_states = getattr(parts.target, "flexible_passes", True)  # llama.cpp does not
-        if header.state_width and header.state_width == parts.target.hidden_size and same_target and shows_states:
+        if header.state_width and shown and same_target and shows_states:
             self._near = StateNeighbours(self._store.states)
             self._layer = header.state_layer
             self.hidden_state_sink = HiddenStateSink(frozenset({self._layer}), self._take)

@@ -17,6 +17,7 @@ from specchat.core.drafting_networks import JudgedReply, LearningFigures
 from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.request import HeadOfSome, PassRequest
 from specchat.core.seams import Model
+from specchat.indexes.reply_buffer import LIKELIEST
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.draft_heads.head import below
 from specchat.models.draft_heads.layers import rms_normalize
@@ -57,8 +58,8 @@ class Places(NamedTuple):
 
     Args:
         states: (n, d) bfloat16, the draft's last states.
-        likeliest, log_p: (n, K) the target's likeliest tokens there, as the draft has them, and log-probabilities;
-            −1 for a token that the draft has not.
+        likeliest, log_p: (n, `LIKELIEST`) the target's likeliest tokens there, as the draft has them, and
+            log-probabilities; −1 for a token that the draft has not.
         wrote: (n,) the draft token that the target went on with.
         sure: (n,) bool, whether that token alone is learnt, by its negative log-likelihood.
         topic: (n,) of the reply.
@@ -338,8 +339,8 @@ class AdaptedDraft:
         if bytes(saved["weights"].tolist()) != self._weights().encode():
             raise ValueError("they were learnt on other weights of the draft model")
         hidden, kept = self._model.hidden_size, Places(**below(saved, "places."))
-        count, width = kept.likeliest.shape
-        shapes = {"states": (count, hidden), "likeliest": (count, width), "log_p": (count, width)}
+        count = len(kept.likeliest)
+        shapes = {"states": (count, hidden), "likeliest": (count, LIKELIEST), "log_p": (count, LIKELIEST)}
         numbers = [name.split(".")[0] for name in saved if name.endswith(".like")]
         for name, tensor in kept._asdict().items():
             if tensor.dtype != _FORMATS[name] or tuple(tensor.shape) != shapes.get(name, (count,)):

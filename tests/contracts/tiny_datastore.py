@@ -36,11 +36,12 @@ def write_tiny_datastore(
     made: str = "2026-01-01",
     names: Sequence[tuple[int, str]] = (),
     states: Any = None,
+    layer: int = 0,
 ) -> Path:
     """A datastore of these texts."""
     tokens = joined(texts, vocab_size)
     width = token_width(vocab_size)
     header = DatastoreHeader("tiny", vocabulary, vocab_size, width, len(tokens), len(texts), made)
     with file.open("wb") as opened:
-        write_datastore(opened, header, tokens, names, states, 1)
+        write_datastore(opened, header, tokens, names, states, layer)
     return file

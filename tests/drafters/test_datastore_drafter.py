@@ -188,14 +188,14 @@ def test_a_damaged_body_is_refused_in_one_line_when_the_drafter_is_built(folder)
         converse(scripted_target(), resources=PairResources(datastores=stores(folder)), drafter="datastore")
 
 
-def with_states(folder, target="tiny", width=V):
+def with_states(folder, target="tiny", width=V, layer=0):
     """A drafter over two texts in which token 4 is followed by other tokens, with a state of each of its own."""
     texts = [[1, 2, 3, 4, 5, 6, 7, 0, 1], [*[8, 4, 5] * 4], [2, 9, 9, 4, 8, 1, 6, 3]]
     count = sum(len(text) + 1 for text in texts)
     states = np.random.default_rng(3).normal(size=(count, width)).astype(np.float16)
     place = count - len(texts[2]) + 1  # of the token before the 4 of the last text
     names = [(0, "one.txt"), (len(texts[0]) + 1, "two.txt"), (count - len(texts[2]) - 1, "three.txt")]
-    write_tiny_datastore(folder / f"a{ENDING}", texts, V, names=names, states=states)
+    write_tiny_datastore(folder / f"a{ENDING}", texts, V, names=names, states=states, layer=layer)
     resources = PairResources(datastores=Datastores(target, lambda: CHECKSUM, folder))
     return Parts(scripted_target(V), resources=resources).build(choose("datastore", Settings())), states[place]
 
@@ -204,7 +204,7 @@ def said_of(drafter, history, state, *path):
     """(token, who says so, its file) of the best guess after a path, where the target was in this state."""
     drafter.start(history)
     sink = drafter.hidden_state_sink
-    sink.take(TextStates(0, tuple(history[:-1]), {1: torch.tensor(np.tile(state, (len(history) - 1, 1))).float()}))
+    sink.take(TextStates(0, tuple(history[:-1]), {0: torch.tensor(np.tile(state, (len(history) - 1, 1))).float()}))
     tree, node = TokenTree(history[-1], V), ROOT
     for token in path:
         drafter.propose(tree, [node], 4, context_for(prompt=history))
@@ -229,6 +229,7 @@ def test_states_of_another_target_are_not_compared(folder):
     assert with_states(folder)[0].hidden_state_sink is not None
     assert with_states(folder, target="other")[0].hidden_state_sink is None
     assert with_states(folder, width=V + 1)[0].hidden_state_sink is None
+    assert with_states(folder, layer=1)[0].hidden_state_sink is None, "after a layer that the target has not"
 
 
 def test_a_state_that_is_not_that_of_the_token_before_the_root_is_not_used(folder):

@@ -221,7 +221,7 @@ def test_a_state_that_no_learning_can_have_saved_is_refused(models, states):
         "places.likeliest": (lambda tensor: tensor + V, lambda tensor: tensor - V, lambda tensor: tensor.float()),
         "places.wrote": (lambda tensor: tensor - V, lambda tensor: tensor[1:]),
         "places.topic": (lambda tensor: tensor + 1,),
-        "places.log_p": (lambda tensor: tensor + 1,),
+        "places.log_p": (lambda tensor: tensor + 1, lambda tensor: tensor[:, 1:]),
         "places.states": (lambda tensor: tensor[:, 1:], lambda tensor: tensor * math.nan),
     }
     made = [state[:-9], b"x" * 99]

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.device_copy import to_host
-from specchat.core.drafting_networks import Ahead, Guessed
-from specchat.core.tree import TokenTree
+from specchat.core.drafting_networks import Guessed
+from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, LastEntryAlone, TokenInputs
+from specchat.models.draft_heads.drafting import DraftingInputs, LastEntryAlone, ParallelDrafting, TokenInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import rms_normalize
 from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_INNER, MOST_RANK, Sizes, multiple_of_32, size
@@ -110,30 +110,21 @@ class Selector(DraftHead[SelectorSizes]):
         return SelectorDrafting(self, given)
 
 
-class SelectorDrafting(Drafting):
+class SelectorDrafting(ParallelDrafting):
     """One call for a whole tree; then every node reads its depth's candidates beside the scores behind its token."""
 
     def __init__(self, network: Selector, given: DraftingInputs) -> None:
-        self._network, self._reading = network, LastEntryAlone(network.entries, given)
-        super().__init__(network.sizes.taps, given, self._reading)
-        self.depth = network.sizes.heads
+        sizes, reading = network.sizes, LastEntryAlone(network.entries, given)
+        super().__init__(sizes.taps, sizes.heads, network.ahead, reading, given)
+        self._network = network
         self._pairs = TokenInputs(
             self._write, len(given.tokens.within([]).places), 2 * network.sizes.rank, network.shared.tokens.tolist()
         )
-        self._guessed: Guessed | None = None
-
-    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
-        del ahead  # one call answers everything
-        self._guessed = None
-        return self._reading.begin(history)
 
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
-        if self._guessed is None:
-            self._guessed = self._given.guessed(self._network.ahead(self._reading.root()).flatten(0, -2))
-        depth = tree.depths[nodes[0]]
-        base = self._guessed.of([depth] * len(nodes))
-        return base if depth == 0 else self._behind([tree.tokens[node] for node in nodes], base)
+        base = super().read(tree, nodes)
+        return base if nodes[0] == ROOT else self._behind([tree.tokens[node] for node in nodes], base)
 
     def _behind(self, tokens: Sequence[int], base: Guessed) -> Guessed:
         """The guesses after these tokens: the candidates of their depth in the order of the sums."""
