@@ -230,7 +230,9 @@ def test_reading_a_prompt_stops_when_it_is_told_to_and_goes_on_from_there():
         model.prefill(text, once)
     held = model.cached(text)
     assert 0 < held <= 1500
-    assert told[-1] == (held, 1500)
+    done, total = told[-1]
+    assert 0 < done <= held, "another piece may be read before it hears of the stop"
+    assert total == 1500
     model.prefill(text, lambda done, total: told.append((done, total)))
     assert model.cached(text) == 1500
     assert told[-1] == (1500 - held, 1500 - held)

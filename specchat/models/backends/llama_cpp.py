@@ -10,20 +10,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
-from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import TokenTree
-from specchat.errors import CombinationError
 from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights
 from specchat.models.decoder.cache_rows import Rows, common_prefix
+from specchat.models.decoder.fixed_passes import FixedPasses
 from specchat.models.decoder.layer_hooks import LayerWatch
-from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
 from specchat.models.weights.families import GGUF_FAMILIES
 from specchat.models.weights.gguf_header import read_header
 from specchat.models.weights.weight_source import AdjustedSource, WeightSource, head_rows
@@ -37,7 +35,7 @@ _TEXT = -1
 """Stands for the end of the text where a node could stand."""
 
 
-class LlamaCppModel:
+class LlamaCppModel(FixedPasses):
     """Runs a GGUF file in llama.cpp. It shows states after layers, and rows of embedding and head, which it reads from
     the file; it takes no extra rows, leaves out no layers, and its cache copies no single rows.
 
@@ -45,7 +43,8 @@ class LlamaCppModel:
     another order for one row than for many. So a text may part from plain decoding's at a near-tie.
     """
 
-    flexible_passes = False
+    runs_in = "llama.cpp"
+    instead = "backend = own"
 
     def __init__(self, weights: LlamaWeights, context_tokens: int, threads: int = 1) -> None:
         """Nothing read yet; memory for the cache is taken when the first text comes, and grows with it."""
@@ -148,8 +147,7 @@ class LlamaCppModel:
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass, or in several where it has more leaves than the cache has sequences."""
-        if request.hooks or request.extra_rows:
-            _no_states()
+        self.check_request(request)
         self._show_states(request.taps)
         plan = self.rows.plan_tree(tree, new_nodes, ())
         begin = len(self.rows.prefix)
@@ -315,23 +313,6 @@ class LlamaCppModel:
         twin._twins = self._twins
         return twin
 
-    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        """A head that picks these tokens' logits out of all of them."""
-        return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
-
-    def view(
-        self,
-        layers: Collection[int] | None = None,
-        skip_attention: Collection[int] = (),
-        skip_mlp: Collection[int] = (),
-    ) -> NoReturn:
-        """Not possible: llama.cpp computes all of a network."""
-        _no_states()
-
-    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> NoReturn:
-        """Not possible: behind a row that is missing llama.cpp reads nothing."""
-        _no_states()
-
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) what the first layer is fed with for these tokens."""
         return self._embedding_source.embed(list(tokens))
@@ -341,10 +322,6 @@ class LlamaCppModel:
         family = GGUF_FAMILIES.get(read_header(self.weights.path).architecture)
         scales = family is not None and family.scales_embedding
         return AdjustedSource(self.weights.file, embedding_scale=self.hidden_size**0.5 if scales else 1.0)
-
-    def head(self, hidden: Tensor) -> NoReturn:
-        """Not possible: llama.cpp's head takes its own states alone."""
-        _no_states()
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
@@ -371,10 +348,3 @@ class LlamaCppModel:
 
 def _rounded(rows: int) -> int:
     return -(-rows // _ROUND_ROWS) * _ROUND_ROWS
-
-
-def _no_states() -> NoReturn:
-    raise CombinationError(
-        "llama.cpp takes no extra rows and leaves nothing out of a pass, which this method needs; nearest that works: "
-        "drafter 'token_recycling', or backend = own"
-    )

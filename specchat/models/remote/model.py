@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters, LogProbabilities, NamedInMemory, Reading, RowInMemory
-from specchat.core.request import DEFAULT_REQUEST, HeadOfSome, PassRequest
+from specchat.core.request import DEFAULT_REQUEST, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, TokenTree
-from specchat.errors import CombinationError, ModelError, PlanRefused, TargetLost
+from specchat.errors import ModelError, PlanRefused, TargetLost
 from specchat.models.decoder.cache_rows import common_prefix
-from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
+from specchat.models.decoder.fixed_passes import FixedPasses
 from specchat.models.ranks.plan import demand
 from specchat.models.remote import TargetElsewhere
 from specchat.models.remote import messages as m
@@ -30,7 +30,7 @@ _ROWS_A_MESSAGE = 1024
 _Answered = TypeVar("_Answered", bound=m.Answer)
 
 
-class RemoteModel(TargetElsewhere):
+class RemoteModel(FixedPasses, TargetElsewhere):
     """Reads texts and trees there. It shows states after layers, and rows of embedding and head; it takes no extra rows
     and leaves out no layers.
 
@@ -38,7 +38,8 @@ class RemoteModel(TargetElsewhere):
     Where the connection was lost, the next text starts the process anew and is read from its beginning.
     """
 
-    flexible_passes = False
+    runs_in = "a target on another machine"
+    instead = "the target here"
 
     def __init__(self, link: TargetLink) -> None:
         """Nothing read yet."""
@@ -152,8 +153,7 @@ class RemoteModel(TargetElsewhere):
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass there, and have it judged there where that is asked for."""
-        if request.hooks or request.extra_rows:
-            _no_states()
+        self.check_request(request)
         taps = sorted(request.taps)
         nodes = tuple(range(len(tree)) if new_nodes is None else new_nodes)
         judge = None if request.judging is None else m.judge_message(tree, request.judging)
@@ -269,33 +269,12 @@ class RemoteModel(TargetElsewhere):
         twin.context_tokens = self.context_tokens
         return twin
 
-    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        """A head that picks these tokens' logits out of all of them."""
-        return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
-
-    def view(
-        self,
-        layers: Collection[int] | None = None,
-        skip_attention: Collection[int] = (),
-        skip_mlp: Collection[int] = (),
-    ) -> NoReturn:
-        """Not possible."""
-        _no_states()
-
-    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> NoReturn:
-        """Not possible."""
-        _no_states()
-
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) rows of the embedding, each fetched once."""
         known = self.link.embedded
         if missing := [token for token in dict.fromkeys(tokens) if token not in known]:
             known.update(zip(missing, self._rows_of(missing, head=False), strict=True))
         return torch.stack([known[token] for token in tokens]) if tokens else torch.empty(0, self.hidden_size)
-
-    def head(self, hidden: Tensor) -> NoReturn:
-        """Not possible: the weights are there."""
-        _no_states()
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) float32 rows of the head. A network that guesses these tokens will ask for their embeddings in every
@@ -378,10 +357,3 @@ class RemoteHead:
             return [self._known[one] for one in asked]
         logits = self.logits.float()
         return [float(logits[row, token] - torch.logsumexp(logits[row], dim=-1)) for row, token in asked]
-
-
-def _no_states() -> NoReturn:
-    raise CombinationError(
-        "a target on another machine takes no extra rows and leaves nothing out of a pass, which this method needs; "
-        "nearest that works: drafter 'token_recycling', or the target here"
-    )
