@@ -106,9 +106,7 @@ class ShippedHead:
         self._row_of = {}
         if count < 1 or not self._text.cover(history, count):
             return False
-        known = min(common_prefix(self._read, tokens), count - 1)
-        del self._read[known:]  # should reading end early, these are not there any more
-        for first in range(known, count, CHUNK_TOKENS):
+        for first in range(min(common_prefix(self._read, tokens), count - 1), count, CHUNK_TOKENS):
             some = tokens[first : first + CHUNK_TOKENS]
             seen = torch.ones(len(some), first + len(some), dtype=torch.bool).tril(first)
             states = self._text.rows(first, first + len(some))

@@ -442,6 +442,10 @@ def test_a_lost_connection_is_one_line_and_the_next_question_reconnects(tmp_path
     engine.answer(Load(settings))
     assert started[1].to.closed
     assert engine.says() == expected
+    refused = engine.answer(Load({**settings, "target_at": "ssh:box", "lens": True}))[-1]
+    assert "early layers" in refused.message
+    assert all(one.to.closed for one in started), "what is not used is not left running"
+    assert engine.says() == expected
 
 
 def test_a_target_is_started_through_ssh(tmp_path, monkeypatch, capfd):

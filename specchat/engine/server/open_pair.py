@@ -335,7 +335,11 @@ class CurrentPair:
         if before is not None:
             before.save_prompts()
             before.idle.kept.save()
-        now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
+        try:
+            now = OpenPair.open(loaded, settings, self._store, lambda text: self._emit(events.Notice(text)), before)
+        except BaseException:
+            loaded.close_processes(None if before is None else before.loaded)
+            raise
         if before is not None and now.totals is not before.totals:
             before.conversation.drafters.close()
         if before is not None:
