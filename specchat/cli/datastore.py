@@ -101,7 +101,10 @@ def build(
     vocabulary = (
         ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
     )
-    found = list(_encoded(named, vocabulary, min(tokens, _MOST_STATES) if states else tokens))
+    most, further = tokens, "--tokens takes more"
+    if states and tokens > _MOST_STATES:
+        most, further = _MOST_STATES, "--states keeps no more"
+    found = list(_encoded(named, vocabulary, most, further))
     _write(file, target.name, vocabulary, found, _states_of(pair, [text for _, text in found]) if states else None)
 
 
@@ -170,8 +173,10 @@ def _contents(header: DatastoreHeader) -> str:
     return f"{tokens:,} token{'s' if tokens != 1 else ''} of {texts:,} text{'s' if texts != 1 else ''}"
 
 
-def _encoded(named: Iterable[Named], vocabulary: TokenTable, most: int) -> Iterator[tuple[str, list[int]]]:
-    """The texts' names and tokens, until there are so many of those."""
+def _encoded(
+    named: Iterable[Named], vocabulary: TokenTable, most: int, further: str
+) -> Iterator[tuple[str, list[int]]]:
+    """The texts' names and tokens, until there are so many of those; `further` says what can be done about that."""
     count = 0
     for name, text in named:
         found = vocabulary.encode(text)[: most - count]
@@ -179,7 +184,7 @@ def _encoded(named: Iterable[Named], vocabulary: TokenTable, most: int) -> Itera
         if found:
             yield name, found
         if count == most:
-            typer.echo(f"stopped at {most:,} tokens; --tokens takes more", err=True)
+            typer.echo(f"stopped at {most:,} tokens; {further}", err=True)
             return
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from specchat.cli import app
+from specchat.cli import app, datastore
 from specchat.config.datastore_files import datastore_files, datastores_dir, read_header
 from specchat.errors import SpecchatError, StoreError, UsageError
 from specchat.indexes.datastore import Datastore
@@ -148,7 +148,7 @@ def test_what_cannot_be_built_is_refused_and_leaves_nothing(folder, tmp_path):
     assert [file.name for file in datastores_dir().iterdir()] == ["mine.datastore"]
 
 
-def test_states_of_every_token_are_kept_where_that_is_asked_for(folder):
+def test_states_of_every_token_are_kept_where_that_is_asked_for(folder, monkeypatch):
     build("plain", str(folder))
     build("stated", str(folder), "--states")
     plain, stated = (Datastore(datastores_dir() / f"{name}.datastore") for name in ("plain", "stated"))
@@ -159,6 +159,11 @@ def test_states_of_every_token_are_kept_where_that_is_asked_for(folder):
     assert not known[ends].any()
     assert known[~ends].all()
     assert names_in("stated") == names_in("plain")
+    monkeypatch.setattr(datastore, "_MOST_STATES", 8)
+    said = build("fewer", str(folder), "--states").stderr
+    assert "stopped at 8 tokens; --states keeps no more" in said
+    said = build("fewest", str(folder), "--states", "--tokens", "4").stderr
+    assert "stopped at 4 tokens; --tokens takes more" in said
 
 
 def test_a_full_disk_leaves_the_old_datastore_as_it_was(folder, monkeypatch):

@@ -231,7 +231,7 @@ class NativeNetwork:
         rows.chunks, rows.chunk_rows, rows.chunk_scores = scores.shape[2], chunk_tokens, scores.data_ptr()
         running.counters.node_layers += running.parts.computed(self._every_layer)
         self._compute(running, rows, self._every_layer)
-        return scores.view(shape.layers, shape.kv_heads, -1, scores.shape[2]).mean(dim=2)
+        return scores.view(shape.layers, shape.kv_heads, shape.heads // shape.kv_heads, scores.shape[2]).mean(dim=2)
 
     def run(self, running: Pass) -> Tensor:
         rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch
