@@ -18,7 +18,9 @@ class TensorBytes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         tensors = (thing for thing in gc.get_objects() if type(thing) in (Tensor, Parameter))
-        self._before = {tensor.untyped_storage()._cdata for tensor in tensors if not tensor.is_mkldnn}
+        before = (tensor.untyped_storage() for tensor in tensors if not tensor.is_mkldnn)
+        # Once one of these is gone, another may come to lie where it was.
+        self._before = {storage._cdata: StorageWeakRef(storage) for storage in before}
         self._living: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak = 0
 
@@ -32,7 +34,8 @@ class TensorBytes(TorchDispatchMode):
         for tensor in tree_leaves(out):
             if isinstance(tensor, Tensor) and tensor.device.type == "cpu":
                 storage = tensor.untyped_storage()
-                if storage._cdata not in self._before:
+                before = self._before.get(storage._cdata)
+                if before is None or before.expired():
                     self._living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
         self.peak = max(self.peak, self.held)
         return out
