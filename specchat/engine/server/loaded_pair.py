@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -165,18 +166,9 @@ class LoadedPair:
             shipped=self.target.shipped,
             make_network=LearningNetwork,
             make_learning=adapted_draft,
-            draft_sha256=self.draft_sha256,
+            draft_sha256=partial(_draft_sha256, self.named, self.trained),
             make_masks=mask_rows,
         )
-
-    def draft_sha256(self, name: str) -> str:
-        """The checksum of the weights of the draft model with this name."""
-        from specchat.config import load_catalog
-        from specchat.models.hub import checksum
-
-        if name in self.named:
-            return checksum.weights_sha256(load_catalog().model(name))
-        return self.trained.draft_models[name].sha256
 
     @property
     def key(self) -> str:
@@ -226,3 +218,13 @@ class LoadedPair:
         if self.target.kernels == LLAMA:
             return LLAMA
         return "" if self.exact else self.precision
+
+
+def _draft_sha256(named: Collection[str], trained: TrainedDrafters, name: str) -> str:
+    """The checksum of the weights of the draft model with this name. It holds no pair, so that draft models can go."""
+    from specchat.config import load_catalog
+    from specchat.models.hub import checksum
+
+    if name in named:
+        return checksum.weights_sha256(load_catalog().model(name))
+    return trained.draft_models[name].sha256
