@@ -305,7 +305,7 @@ async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> Non
         questions=shipped_questions,
     )
     app = SpecchatApp(setup, settings=SETTINGS, history=History(home / "prompts.jsonl", private_dir))
-    app.remember_theme = lambda name, notify: None  # type: ignore[method-assign]  # the user's settings stay as they are
+    app.remember_theme = lambda *given: None  # type: ignore[method-assign]  # the user's settings stay as they are
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.chat.engine.ready is not None)
         theme = app.theme
