@@ -371,3 +371,23 @@ class NestedEngine(Protocol):
 
     def round(self, context: Context) -> Round:
         """Do one round and append what it emits to the context's history."""
+
+
+class TargetElsewhere(ABC):
+    """A model on another machine, which judges trees there. Apart from what speaks with it, which needs msgspec.
+
+    Attributes:
+        at: the machine, as the setting `target_at` names it.
+        kernels: what it runs through there, as `Loaded.kernels` says.
+    """
+
+    at: str
+    kernels: str
+
+    @abstractmethod
+    def weights_sha256(self) -> str:
+        """The checksum of the weights there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the process there; a text would start it anew."""

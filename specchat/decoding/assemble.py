@@ -16,7 +16,7 @@ from specchat.core.costs import Costs
 from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
 from specchat.core.sampling import Sampling
-from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, NestedEngine, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, NestedEngine, TargetElsewhere, TreePolicy
 from specchat.core.tree import DrawKind
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
@@ -28,7 +28,6 @@ from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.memory_size import memory_text
-from specchat.models.remote import TargetElsewhere
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
 

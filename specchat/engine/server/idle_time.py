@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from specchat.config import cache_dir, load_catalog
-from specchat.core.seams import Model
+from specchat.core.seams import Model, TargetElsewhere
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.profiling import CONTEXT_TOKENS, VERIFY_ROWS, measure_costs
 from specchat.drafters.parts import PairResources
@@ -23,7 +23,6 @@ from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.measured_passes import MeasuredPasses, ProfileStore
 from specchat.models.hub import checksum
 from specchat.models.machine import processor_name
-from specchat.models.remote import TargetElsewhere
 
 _ATTEMPTS = 3
 """Tries for each loaded pair. A machine too busy for all of them runs without a measurement."""

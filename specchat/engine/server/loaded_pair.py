@@ -12,6 +12,7 @@ import torch
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafters
 from specchat.core.memory import MemoryLimit
+from specchat.core.seams import TargetElsewhere
 from specchat.decoding.profiling import CONTEXT_TOKENS
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
@@ -23,7 +24,6 @@ from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import threads_of_rank
 from specchat.models.model_loading import Loaded, streaming_line, streaming_network
-from specchat.models.remote import TargetElsewhere
 from specchat.settings import Settings
 from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork

@@ -9,7 +9,7 @@ from typing import Any
 
 from specchat.config import load_catalog, settings_of, starting_pair, state_dir
 from specchat.core.round import Ledger
-from specchat.core.seams import Model
+from specchat.core.seams import Model, TargetElsewhere
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
@@ -29,7 +29,6 @@ from specchat.errors import CombinationError, EngineError, NotEnoughMemory, Spec
 from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
-from specchat.models.remote import TargetElsewhere
 from specchat.settings import OPTIONS, Settings
 
 

@@ -14,6 +14,7 @@ import torch
 from specchat.config import Catalog, ModelSpec, PairSpec
 from specchat.config.datastore_files import Datastores
 from specchat.config.trained_drafters import DRAFT_MODEL, TrainedDrafters
+from specchat.core.seams import TargetElsewhere
 from specchat.core.vocabulary import table_sha256
 from specchat.decoding.combinations import drafters_to_fetch, refuse_unknown_drafts, trained_in_use
 from specchat.decoding.families import methods_with_weights
@@ -46,7 +47,6 @@ from specchat.models.model_loading import (
     load_scripted,
     streaming_line,
 )
-from specchat.models.remote import TargetElsewhere
 from specchat.models.remote.loading import load_remote
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from specchat.core.reading import Counters, LogProbabilities, NamedInMemory, Reading, RowInMemory
 from specchat.core.request import DEFAULT_REQUEST, PassRequest
+from specchat.core.seams import TargetElsewhere
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ModelError, PlanRefused, TargetLost
 from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.fixed_passes import FixedPasses
 from specchat.models.ranks.plan import demand
-from specchat.models.remote import TargetElsewhere
 from specchat.models.remote import messages as m
 from specchat.models.remote.link import TargetLink
 
@@ -44,7 +44,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
     def __init__(self, link: TargetLink) -> None:
         """Nothing read yet."""
         facts = link.facts
-        self.link, self.at = link, link.at
+        self.link, self.at, self.kernels = link, link.at, facts.kernels
         self.vocab_size, self.hidden_size, self.layers = facts.vocab_size, facts.hidden_size, facts.layers
         self.context_tokens = facts.context_tokens
         self.device = torch.device("cpu")
