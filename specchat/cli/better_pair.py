@@ -8,8 +8,8 @@ import time
 
 from specchat.cli.pair_states import known_pairs, models_in_use, sized_by_hub
 from specchat.compiled.machine import cpu_name, free_bytes, has_graphics_card
-from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, state_dir
-from specchat.engine.server.measured_passes import ProfileStore
+from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog
+from specchat.engine.server.measured_passes import kept_profiles
 from specchat.errors import WeightsError
 from specchat.models.hub import repositories as hub
 from specchat.tui.state.pair_list import Offer, PairInfo
@@ -53,7 +53,7 @@ def _expected(target: str, known: PairInfo, offered: PairInfo, patience_s: float
     """
     if has_graphics_card() or not (known.read_bytes and offered.read_bytes):
         return 0.0
-    store, until = ProfileStore(state_dir() / "profiles.json"), time.monotonic() + patience_s
+    store, until = kept_profiles(), time.monotonic() + patience_s
     while (timed := store.plain_pass_s(target, "cpu", cpu_name())) is None and time.monotonic() < until:
         time.sleep(0.5)
     return known.read_bytes / offered.read_bytes / timed if timed else 0.0

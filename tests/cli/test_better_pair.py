@@ -10,9 +10,8 @@ import pytest
 from specchat.cli import better_pair, pair_states
 from specchat.cli.better_pair import offer_for
 from specchat.compiled.machine import cpu_name
-from specchat.config import state_dir
 from specchat.core.costs import Costs
-from specchat.engine.server.measured_passes import ProfileStore
+from specchat.engine.server.measured_passes import kept_profiles
 from specchat.errors import WeightsError
 
 GB = 1_000_000_000
@@ -49,7 +48,8 @@ def test_the_offer_says_how_quick_it_would_be_by_the_passes_that_were_timed_here
     machine()
     assert offer_for("smol").tokens_per_s == 0
     passes = ((1, 0.004), (8, 0.006))
-    store = ProfileStore(state_dir() / "profiles.json")
+    store = kept_profiles()
+    store.put("a key of another form", cpu_name(), Costs(passes))
     store.put("other|cpu|int4|native|2", cpu_name(), Costs(passes))
     store.put("smollm2-135m-instruct|cpu|int4|native|2", "another processor", Costs(passes))
     assert offer_for("smol").tokens_per_s == 0, "neither another model's passes nor another machine's tell"

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from specchat import __version__
+from specchat.config import state_dir
 from specchat.config.kept_files import read_json, write_whole
 from specchat.core.costs import Costs
 
@@ -37,6 +38,10 @@ class MeasuredPasses(msgspec.Struct, frozen=True):
     def costs(self) -> Costs:
         return Costs(self.verify, self.draft, self.node_s)
 
+    def holds(self, processor: str) -> bool:
+        """Whether it is of this processor and this version, and can be true."""
+        return (self.processor, self.version) == (processor, __version__) and self.costs.plausible
+
     @property
     def old(self) -> bool:
         """Whether to measure again when there is time. A clock that was set back makes a measurement old."""
@@ -52,9 +57,7 @@ class ProfileStore:
     def get(self, key: str, processor: str) -> MeasuredPasses | None:
         """The measurement under this key, by this processor and this version, if it can be true."""
         entry = self._all().get(key)
-        if entry is None or (entry.processor, entry.version) != (processor, __version__) or not entry.costs.plausible:
-            return None
-        return entry
+        return entry if entry is not None and entry.holds(processor) else None
 
     def put(self, key: str, processor: str, costs: Costs) -> MeasuredPasses:
         """Remember a measurement, if it can be written."""
@@ -72,9 +75,13 @@ class ProfileStore:
 
     def plain_pass_s(self, target: str, device: str, processor: str) -> float | None:
         """Seconds of a pass of one row through this model, as they were measured last; None where they were not."""
-        for key in reversed(list(self._all())):
-            models, place, *_ = key.split("|")
-            timed = self.get(key, processor)
-            if models.split("+")[0] == target and place == device and timed is not None:
-                return timed.costs.verify_s(1)
+        for key, entry in reversed(self._all().items()):
+            models, _, rest = key.partition("|")
+            if models.split("+")[0] == target and rest.startswith(f"{device}|") and entry.holds(processor):
+                return entry.costs.verify_s(1)
         return None
+
+
+def kept_profiles() -> ProfileStore:
+    """The measurements of this user's machine."""
+    return ProfileStore(state_dir() / "profiles.json")

@@ -22,7 +22,7 @@ from specchat.engine.server.idle_time import IdleTime
 from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.load_times import LoadTimes
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.measured_passes import ProfileStore
+from specchat.engine.server.measured_passes import ProfileStore, kept_profiles
 from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError
@@ -282,7 +282,7 @@ class CurrentPair:
     def __init__(self, emit: Callable[[events.Event], None], load_cancelled: Callable[[], bool]) -> None:
         self._emit = emit
         self._load_cancelled = load_cancelled
-        self._store = ProfileStore(state_dir() / "profiles.json")
+        self._store = kept_profiles()
         self._open: OpenPair | None = None
         self._used_s = time.monotonic()
         self._told_slower: set[str] = set()
