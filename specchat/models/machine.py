@@ -98,21 +98,10 @@ def multiplies(precision: str, device: torch.device) -> bool:
         return int4_works(device) if precision == "int4" else int8_works(device)
     if device.type != "cpu":
         return False
+    from specchat.models.cpu_kernels.kernels import native_works
     from specchat.models.decoder.linear_layers import int4_works, int8_works
 
     return (int4_works() if precision == "int4" else int8_works()) or native_works()
-
-
-def native_works() -> bool:
-    """Whether the native kernels, which multiply both, are available."""
-    from specchat.compiled.build import NativeUnavailable
-    from specchat.models.cpu_kernels.kernels import kernels_for
-
-    try:
-        kernels_for()
-    except NativeUnavailable:
-        return False
-    return True
 
 
 def native_bfloat16(device: torch.device) -> bool:

@@ -18,6 +18,7 @@ from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch, Usag
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
 from specchat.models.backends.transformers_network import load_network, refuse_unknown_states
+from specchat.models.cpu_kernels.kernels import native_works
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit
 from specchat.models.decoder.decoder import Decoder
@@ -28,7 +29,7 @@ from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
-from specchat.models.machine import available_bytes, choose_precision, multiplies, native_works
+from specchat.models.machine import available_bytes, choose_precision, multiplies
 from specchat.models.shipped_mtp import drafting_head, read_mtp
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specchat.compiled.build import NativeUnavailable
 from specchat.errors import ModelError, NotNumbers
 from specchat.models.cpu_kernels.build import load
 from specchat.models.cpu_kernels.c_interface import LAYER_READY, CHeadAsked, CHeads, declare_functions, pointer
@@ -302,6 +303,15 @@ def kernels_for(processor: str = "native", team: str = "") -> Kernels:
         NativeUnavailable: they cannot be built or loaded here.
     """
     return loaded_kernels(processor, team)
+
+
+def native_works() -> bool:
+    """Whether the kernels are available for this processor."""
+    try:
+        kernels_for()
+    except NativeUnavailable:
+        return False
+    return True
 
 
 @lru_cache(maxsize=4)  # it tells arguments that are given from those that are left out, so all are given

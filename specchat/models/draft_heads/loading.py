@@ -6,7 +6,6 @@ Matrices are stored in 8 bits: as the compiled kernels multiply them, and half a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from specchat.compiled.build import NativeUnavailable
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.device_copy import to_device
 from specchat.core.drafting_networks import TrainedNetwork
 from specchat.core.seams import TargetElsewhere, Weights
 from specchat.errors import DamagedWeights, ModelError, WeightsError, nearest
+from specchat.models.cpu_kernels.kernels import native_works
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import Arena
@@ -252,7 +251,7 @@ class HeadOfTarget:
         network = target.network if isinstance(target, Decoder) else None
         self._compiled = network if isinstance(network, NativeNetwork) else None
         there = isinstance(target, TargetElsewhere) and target.kernels == "native"  # it would be compiled beside it
-        self._native = self._compiled is not None or (there and _kernels_work())
+        self._native = self._compiled is not None or (there and native_works())
 
     def load(self) -> DraftHead[Sizes]:
         """A head on the processor in float32, each time a new one.
@@ -316,12 +315,6 @@ class HeadOfTarget:
         if isinstance(product, NativeLinear) and embedding is not None:
             writing = EmbeddedProduct(product, embedding, head.sizes.epsilon).write
         return TokenInputs(writing, target.vocab_size, head.sizes.hidden, self._known, like)
-
-
-def _kernels_work() -> bool:
-    with suppress(NativeUnavailable):
-        return bool(small_network_kernels())
-    return False
 
 
 def _native(head: DraftHead[Sizes]) -> Callable[[], HeadProduct[Tensor]]:
