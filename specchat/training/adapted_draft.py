@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from specchat.models.draft_heads.layers import rms_normalize
 from specchat.training.distillation import LOSSES
 from specchat.training.learning_network import target_law
 from specchat.training.losses import columns_of, divergence, labels_of
-from specchat.training.online_learning import ChainComparison, Judgement
+from specchat.training.online_learning import ChainComparison, Judgement, on_one_thread
 
 RANK = 64
 """Width of an adapter."""
@@ -229,15 +228,9 @@ class AdaptedDraft:
             if not self._wanted or self._kept is None or not (self._new or any(one.owed for one in self._topics)):
                 return False
             self._bout = self._work(self._kept)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with torch.inference_mode(False), torch.enable_grad():
-                while next(self._bout, self) is not self:
-                    if time.monotonic() >= deadline:
-                        return True
-        finally:
-            torch.set_num_threads(threads)
+        with torch.inference_mode(False), torch.enable_grad():
+            if on_one_thread(self._bout, deadline):
+                return True
         self._bout = None
         return False
 

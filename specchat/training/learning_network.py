@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -22,7 +21,7 @@ from specchat.core.tree import ROOT
 from specchat.indexes.reply_buffer import LIKELIEST, MOST_REPLY_TOKENS, RecordedReply
 from specchat.models.draft_heads.drafting import TextInputs
 from specchat.models.draft_heads.loading import HeadOfTarget, ReadyHead
-from specchat.training.online_learning import OnlineLearner
+from specchat.training.online_learning import OnlineLearner, on_one_thread
 
 _FEWEST_TOKENS = 6
 """A shorter reply holds no chain of guesses that could be judged."""
@@ -195,14 +194,8 @@ class LearningNetwork:
             if not self._wanted or self._learner is None or not self._learner.due:
                 return False
             self._bout = self._work(self._learner)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            while next(self._bout, self) is not self:
-                if time.monotonic() >= deadline:
-                    return True
-        finally:
-            torch.set_num_threads(threads)
+        if on_one_thread(self._bout, deadline):
+            return True
         self._bout = None
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -393,6 +394,19 @@ class OnlineLearner:
 
     def _learning(self) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in self.network.tensors().items() if tensor.requires_grad}
+
+
+def on_one_thread(work: Iterator[None], deadline: float) -> bool:
+    """Do pieces of work until `time.monotonic()` reaches the deadline, one at least; whether there are more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in work:
+            if time.monotonic() >= deadline:
+                return True
+    finally:
+        torch.set_num_threads(threads)
+    return False
 
 
 def _copy(network: DraftHead[Sizes]) -> DraftHead[Sizes]:
