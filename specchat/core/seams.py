@@ -374,7 +374,7 @@ class NestedEngine(Protocol):
 
 
 class TargetElsewhere(ABC):
-    """A model on another machine, which judges trees there. Apart from what speaks with it, which needs msgspec.
+    """A model on another machine, which judges trees there.
 
     Attributes:
         at: the machine, as the setting `target_at` names it.
