@@ -20,7 +20,7 @@ from specchat.models.decoder.adapters import Factors, checked, sizes_of
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.differentiable_layer import NO_FACTORS, Gates, layer_output
 from specchat.models.decoder.network import Network
-from specchat.models.decoder.recovery import recovery, recovery_bytes
+from specchat.models.decoder.pruned_recovery import recovery, recovery_bytes
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import (

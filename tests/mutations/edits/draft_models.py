@@ -51,7 +51,7 @@ EDITS = (
         "recovery",
         "loss < least",
         "loss != least",
-        ("tests/models/test_recovery.py", "-k", "dropped"),
+        ("tests/models/test_pruned_recovery.py", "-k", "dropped"),
     ),
     Mutation(
         "drafter pruned",
@@ -59,7 +59,7 @@ EDITS = (
         "recovery",
         "optimiser.step()",
         "optimiser.zero_grad()",
-        ("tests/models/test_recovery.py", "-k", "becomes_likelier"),
+        ("tests/models/test_pruned_recovery.py", "-k", "becomes_likelier"),
     ),
     Mutation(
         "drafter draft_model",

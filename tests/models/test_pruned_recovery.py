@@ -11,8 +11,8 @@ from specchat.core.tree import TokenTree
 from specchat.models.decoder.differentiable_layer import layer_output
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.pruned_recovery import RECOVERED
 from specchat.models.decoder.pruning import KeptUnits, PrunableFile
-from specchat.models.decoder.recovery import RECOVERED
 from tests.training.training_kit import SOURCES, V, target, weights_of
 
 CPU = torch.device("cpu")
