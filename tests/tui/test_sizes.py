@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from driving import driving
 from fake import FakeLink, rounds_of
@@ -11,11 +14,14 @@ from textual.color import Color
 from textual.geometry import Size
 from textual.widgets import Markdown
 
+import specchat
 from specchat.config import AppOptions
 from specchat.engine.protocol import events as ev
 from specchat.tui.app import SpecchatApp
 from specchat.tui.services.context import AppSetup
 from specchat.tui.text.line_filters import AsciiFilter, needs_ascii
+
+SOURCES = Path(specchat.__file__).parent
 
 
 def fits(d) -> bool:
@@ -147,6 +153,26 @@ def test_ascii_keeps_every_character_in_its_cells():
     assert cell_len(plain.text) == cell_len(text)
     assert plain.text.startswith("* a=+ ?? ? ?? t 2.7x |")
     assert "犬 é" in AsciiFilter("utf-8").apply([Segment(text)], Color(0, 0, 0))[0].text
+
+
+def _characters_shown() -> set[str]:
+    """Every character of a text literal of the app, docstrings left out."""
+    shown: set[str] = set()
+    for path in [*(SOURCES / "tui").rglob("*.py"), SOURCES / "core" / "speedup.py"]:
+        if path.parent.name in ("bench", "textual_patches") or path.name in ("line_filters.py", "clip_files.py"):
+            continue  # scripted replies in other languages, tables of characters and a mark inside files
+        tree = ast.parse(path.read_text("utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                shown.update(node.value)
+    return shown
+
+
+def test_every_character_of_the_app_has_one_in_ascii():
+    filter = AsciiFilter("utf-8")  # that it writes UTF-8 does not tell whether the terminal reads it
+    (plain,) = filter.apply([Segment(text := "".join(sorted(_characters_shown() - {"｜"})))], Color(0, 0, 0))
+    assert [shown for shown, drawn in zip(text, plain.text, strict=True) if not drawn.isascii()] == []
 
 
 @pytest.mark.parametrize(
