@@ -70,7 +70,7 @@ def bench(
         ),
     ] = "own",
     limit: Annotated[
-        int, typer.Option(metavar="<int>", min=0, help="The most questions of each category; 0 is all.")
+        int, typer.Option(metavar="<int>", min=0, help="The most questions, one of each category in turn; 0 is all.")
     ] = 0,
     category: Annotated[str, typer.Option(help="Only these categories, separated by commas.", show_default=False)] = "",
     first_turns: Annotated[bool, typer.Option("--first-turns", help="Leave follow-up questions out.")] = False,

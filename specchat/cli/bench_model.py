@@ -33,7 +33,7 @@ class Questions:
     Args:
         source: own, a file, or the name of a prompt set.
         categories: only these; None is all.
-        limit: at most so many of every category; 0 is all.
+        limit: at most so many questions, one of each category in turn; 0 is all.
         first_turns: without follow-up questions.
     """
 
