@@ -144,6 +144,14 @@ search=first.search or second.search,
     ),
     Mutation(
         "controller goodput",
+        "does not count the bonus token",
+        "Goodput.best_depth",
+        "expected, reach, rate = 1.0, 1.0, UNKNOWN_RATE",
+        "expected, reach, rate = 0.0, 1.0, UNKNOWN_RATE",
+        ("tests/controllers/test_goodput.py", "-k", "publishes"),
+    ),
+    Mutation(
+        "controller goodput",
         "has no branch for drafters that are sure of themselves",
         "Goodput._planned",
         """
