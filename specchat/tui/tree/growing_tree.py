@@ -110,7 +110,7 @@ def grown_to(drawing: Drawing, depths: Sequence[int], depth: int, marks: Marks) 
     A connector appears together with the node it leads to; one that passes other lines, with the node further below.
 
     Args:
-        drawing: the whole tree in the layout `river`, drawn with these marks.
+        drawing: the whole tree in the layout `river` or `log`, drawn with these marks.
         depths: the depth of every node; one that is not listed is the bonus, which is not drafted.
     """
     hidden = {node for node in drawing.shown if node >= len(depths) or depths[node] > depth}
@@ -119,6 +119,8 @@ def grown_to(drawing: Drawing, depths: Sequence[int], depth: int, marks: Marks) 
 
 def _visible(drawing: Drawing, y: int, hidden: Collection[int], marks: Marks) -> ScreenLine:
     line: ScreenLine = []
+    own = [node for number, _, _, node in drawing.places if number == y]
+    bare = bool(own) and all(node in hidden for node in own)
     at = 0
     for text, role in drawing.lines[y]:
         ahead, below = _nodes_behind(drawing, at, y)
@@ -128,7 +130,7 @@ def _visible(drawing: Drawing, y: int, hidden: Collection[int], marks: Marks) ->
             nodes = ahead + (below if text == marks.river_fork else [])
         else:
             nodes = [node for node in [drawing.node_at(at, y)] if node is not None]
-        shown = any(node not in hidden for node in nodes) if nodes else role not in ("line", "dim")
+        shown = any(node not in hidden for node in nodes) if nodes else role not in ("line", "dim") and not bare
         cells = width_of([(text, "")])
         line.append((text, role) if shown else (" " * cells, ""))
         at += cells
@@ -145,7 +147,7 @@ TEXT_LINES, FEW_TEXT_LINES = 3, 1
 MANY_LINES = 12
 """From so many lines on there is room for more than the text's last line."""
 
-NARROWEST, LOWEST = 38, 7
+NARROWEST, LOWEST = 24, 7
 """With less room the tree is not drawn."""
 
 
@@ -158,7 +160,7 @@ def growing_tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks)
     gap = int(height >= MANY_LINES)
     room = height - 1 - lines - 2 * gap
     stage = tree.stage
-    drawing = draw(picture_of(tree.round, marks, stage.judged), width, room, "river", marks)
+    drawing = draw(picture_of(tree.round, marks, stage.judged), width, room, "auto", marks)
     grown = drawing.lines if stage.judged else grown_to(drawing, depths_of(tree.round), stage.drafted, marks)
     return [
         [(_caption(tree, width), "dim")],
@@ -173,8 +175,8 @@ def growing_tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks)
 def _caption(tree: GrowingTree, width: int) -> str:
     """Whose reply this is and what the round kept, as far as the width allows."""
     kept = title_of(tree.round, told=tree.whole)
-    longest = f"a recording of {tree.source} · {kept}"
-    return longest if len(longest) <= width else f"a recording · {kept}"
+    captions = (f"a recording of {tree.source} · {kept}", f"a recording · {kept}")
+    return next((caption for caption in captions if len(caption) <= width), "a recording")
 
 
 def _blank(lines: int) -> list[ScreenLine]:
