@@ -137,6 +137,7 @@ def redo(
     boundary: int | None = None,
     guesses_there: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
+    on_prefill: Callable[[PromptRead], None] = lambda read: None,
 ) -> Iterator[RedoneRound]:
     """The rounds of a conversation that writes this text. It must be one that stands apart, and has written nothing.
 
@@ -154,9 +155,6 @@ def redo(
     speculator.rule, controller = rule, speculator.controller
     there = len(prompt) + boundary if boundary is not None and guesses_there else None
     speculator.controller = Replanned(controller, costs, frozenset(plain), there)
-
-    def on_prefill(_: PromptRead) -> None:
-        """The prompt is read in silence."""
 
     done = 0
     for event in conversation.reply(prompt, seed, cancelled, on_prefill, constraint=constraint):

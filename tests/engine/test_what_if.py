@@ -52,7 +52,7 @@ class Asked:
     def would(self, question: WhatIf, **changes: object) -> ev.WouldBe:
         self.heard.clear()
         self.worker.answer(decode_command(encode(msgspec.structs.replace(question, **changes))))
-        (answer,) = self.heard
+        (answer,) = (event for event in self.heard if not isinstance(event, ev.Prefilled))
         assert isinstance(answer, ev.WouldBe), answer
         return decode_event(encode(answer))
 
@@ -189,7 +189,7 @@ def test_whatever_waits_ends_it_and_is_answered(asked):
         asked.heard.clear()
         asked.commands.receive(waiting)
         asked.worker.answer(msgspec.structs.replace(question, seed=9))
-        (answer,) = asked.heard
+        (answer,) = (event for event in asked.heard if not isinstance(event, ev.Prefilled))
         assert answer == ev.WouldBe(2, stopped=True)
         deferred, asked.worker._deferred = asked.worker._deferred, []
         assert len(deferred) == (kind is not None)
@@ -199,7 +199,8 @@ def test_whatever_waits_ends_it_and_is_answered(asked):
     asked.heard.clear()
     asked.commands.receive(Count(4, TALK))
     asked.worker.answer(question)
-    assert [type(event) for event in asked.heard] == [ev.Counted, ev.WouldBe], "what can be answered meanwhile is"
+    answers = [type(event) for event in asked.heard if not isinstance(event, ev.Prefilled)]
+    assert answers == [ev.Counted, ev.WouldBe], "what can be answered meanwhile is"
     assert not asked.heard[-1].stopped
 
 
@@ -221,3 +222,18 @@ def test_what_cannot_be_done_is_refused_in_one_line(asked):
                    ev.WouldBe(1, good, good, round=msgspec.structs.replace(round, pieces=[]))):  # fmt: skip
         with pytest.raises(msgspec.DecodeError):
             decode_event(encode(answer))
+
+
+def test_a_reply_that_is_done_once_more_says_how_far_it_is(asked):
+    question = asked.reply(SETTINGS[0])
+    for runs in (2, 1):  # its own rounds are known the second time
+        asked.heard.clear()
+        asked.worker.answer(question)
+        said = [event for event in asked.heard if isinstance(event, ev.Prefilled)]
+        places = [event.done for event in said]
+        assert places == sorted(set(places))
+        assert 2 <= len(said) <= 20
+        (total,) = {event.total for event in said}
+        assert total % runs == 0
+        assert all(event.id == question.id and event.done <= total for event in said)
+        assert max(places) > 0.7 * total

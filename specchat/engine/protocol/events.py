@@ -162,7 +162,8 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
-    """Prompt tokens read so far, out of those that had to be read."""
+    """Prompt tokens read so far, out of those that had to be read; of a WhatIf, also the reply's, once for each of
+    the settings that it is done with."""
 
     id: Id
     done: Whole

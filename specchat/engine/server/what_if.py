@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 
 from specchat.core.constraint import ConstraintSource
@@ -25,10 +26,17 @@ class WhatIfAnswers:
 
     Args:
         meanwhile: given each command that arrives; says whether it waits for the end.
+        emit: told how far the reply is done.
     """
 
-    def __init__(self, pair: CurrentPair, commands: CommandQueue, meanwhile: Callable[[Command], bool]) -> None:
-        self._pair, self._commands, self._meanwhile = pair, commands, meanwhile
+    def __init__(
+        self,
+        pair: CurrentPair,
+        commands: CommandQueue,
+        meanwhile: Callable[[Command], bool],
+        emit: Callable[[events.Event], None],
+    ) -> None:
+        self._pair, self._commands, self._meanwhile, self._emit = pair, commands, meanwhile, emit
         self._before: tuple[object, RoundTotals] | None = None  # the last reply that was done with its own settings
 
     def answer(self, command: WhatIf) -> events.WouldBe:
@@ -67,6 +75,7 @@ class WhatIfAnswers:
         chat, decided, profile = now.conversation, text_decides(own, other), now.idle.measuring.profile
         costs = None if profile is None else profile.costs
         told: list[events.RoundDone] = []
+        progress = _Progress(self._emit, command.id, len(prompt) + len(text))
 
         def done(settings: Settings, boundary: int | None, *, guesses_there: bool = False) -> RoundTotals:
             totals = RoundTotals()
@@ -78,8 +87,10 @@ class WhatIfAnswers:
                     costs=costs, plain=plain,
                     constraint=constraint, boundary=boundary,
                     guesses_there=guesses_there, cancelled=lambda: self._ends(command.id),
+                    on_prefill=lambda read: progress.reach(read.done + len(prompt) - read.total),
                 ):  # fmt: skip
                     totals.add(redone)
+                    progress.reach(len(prompt) + redone.place)
                     if redone.place == boundary:
                         told.append(self._told(command, apart, prompt, redone))
             return totals
@@ -95,7 +106,9 @@ class WhatIfAnswers:
             now.loaded.trained,
         )
         if self._before is None or self._before[0] != key:
+            progress.runs = 2
             totals = done(own, None)
+            progress.over = 1
             if not totals.whole:
                 return events.WouldBe(command.id, stopped=True)
             self._before = key, totals
@@ -125,6 +138,22 @@ class WhatIfAnswers:
         texts = tuple(vocabulary.token_label(token) for token in redone.round.emitted)
         copies = CopySources(vocabulary, command.messages, list(prompt))
         return round_message(command.id, RoundWritten(redone.round, texts, 0.0), vocabulary, copies)
+
+
+class _Progress:
+    """Tells of every twentieth of the tokens that are done, in so many runs over prompt and reply."""
+
+    def __init__(self, emit: Callable[[events.Event], None], id: int, tokens: int) -> None:
+        self._emit, self._id, self._tokens = emit, id, tokens
+        self.runs, self.over = 1, 0
+        self._began, self._told = time.perf_counter(), 0
+
+    def reach(self, place: int) -> None:
+        """The run that is not over has come to this token."""
+        done, total = self.over * self._tokens + place, self.runs * self._tokens
+        if (parts := 20 * done // total) > self._told:
+            self._told = parts
+            self._emit(events.Prefilled(self._id, done, total, time.perf_counter() - self._began))
 
 
 def _told_totals(totals: RoundTotals, costs: Costs | None, beside: RoundTotals) -> events.RedoneRounds:

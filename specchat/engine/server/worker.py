@@ -51,7 +51,7 @@ class Worker:
         self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
         self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile, self._reply_failed)
-        self._what_if = WhatIfAnswers(self._pair, commands, self._waits_for_end)
+        self._what_if = WhatIfAnswers(self._pair, commands, self._waits_for_end, emit)
 
     def run(self) -> None:
         while not self._commands.quitting.is_set():

@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.commands import Cancel
-from specchat.engine.protocol.events import Event, Failed, RoundDone, WouldBe
+from specchat.engine.protocol.events import Event, Failed, Prefilled, RoundDone, WouldBe
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
@@ -27,6 +27,8 @@ from specchat.tui.widgets.painted_lines import LinesView
 _BESIDE_FROM_CELLS = 84
 _BEFORE_ASKING_S = 0.4
 """So long keys and changes may follow each other before the engine is asked."""
+
+_DOING = "doing the reply once more"
 
 _LADDERS: dict[str, tuple[int, ...]] = {
     "nodes": (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
@@ -88,6 +90,8 @@ class WhatIfScreen(ModalScreen[None]):
         """Take the answer to the last question."""
         for event in events:
             match event:
+                case Prefilled() if event.id == self._asked:
+                    self._state = f"{_DOING} {event.done * 100 // max(1, event.total)} %"
                 case WouldBe() if event.id == self._asked:
                     self._asked, self.answer = 0, None if event.stopped else event
                     self._state = "stopped: the engine had something else to do" if event.stopped else ""
@@ -129,7 +133,7 @@ class WhatIfScreen(ModalScreen[None]):
             return
         self.answer, self._asked = None, next(self.context.race_ids)
         chat = self.context.chat
-        self._state = "asked once the reply is written …" if chat.writing else "doing the reply once more …"
+        self._state = "asked once the reply is written …" if chat.writing else f"{_DOING} …"
         asked = self._asked
 
         def send() -> None:
