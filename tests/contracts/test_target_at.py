@@ -238,6 +238,35 @@ def test_reading_a_prompt_stops_when_it_is_told_to_and_goes_on_from_there():
     assert told[-1] == (1500 - held, 1500 - held)
 
 
+class Silent(InThread):
+    """A process that starts and never answers."""
+
+    def __init__(self) -> None:
+        self.requests, self.to = Pipe(duplex=False)
+        self.answers, self.nobody = Pipe(duplex=False)
+
+
+def test_waiting_for_a_new_connection_stops_when_it_is_told_to():
+    model = RemoteModel(link := linked(scripted_target(V)))
+    model.prefill([1, 2])
+    started, link._start = link._start, Silent
+    link.close()
+    told: list[tuple[int, int]] = []
+
+    def third(done: int, total: int) -> None:
+        told.append((done, total))
+        if len(told) == 3:
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        model.prefill([1, 2, 3], third)
+    assert told == [(0, 3)] * 3
+    assert link.lost
+    link._start = started
+    model.prefill([1, 2, 3])
+    assert model.cached([1, 2, 3]) == 3
+
+
 READ = m.Read(1, None, [3, 4, 5], [-1, 0, 0], None, False, False, [], None)
 JUDGE = m.Judge("follow", {}, 4, 2, 0, 7, {"temperature": 0.5}, [], [], [])
 BAD_REQUESTS: list[tuple[m.Request, str]] = [

@@ -118,13 +118,22 @@ class TargetLink:
         self._lock = threading.RLock()
         self._gone: list[int] = []
         self._numbers = 0
-        self.facts = self._open(say, cancelled)
 
-    def reopen(self) -> None:
-        """Start it anew where it was lost; raises as at first, and may be tried again."""
+        def waiting() -> None:
+            if cancelled():
+                raise Cancelled(f"stopped before {opening.model} was loaded at {at}")
+
+        self.facts = self._open(waiting, say)
+
+    def reopen(self, waiting: Callable[[], None] = lambda: None) -> None:
+        """Start it anew where it was lost; raises as at first, and may be tried again.
+
+        Args:
+            waiting: called again and again until it has answered; what it raises ends the attempt.
+        """
         with self._lock:
             if self.lost:
-                facts = self._open()
+                facts = self._open(waiting)
                 if _model_of(facts) != _model_of(self.facts):
                     self._lose("the model there is another one now; load the pair again")
                 self.facts = facts
@@ -194,18 +203,16 @@ class TargetLink:
         """End a process that answered what contradicts itself; raises TargetLost."""
         self._lose(why)
 
-    def _open(
-        self, say: Callable[[str], None] = lambda text: None, cancelled: Callable[[], bool] = lambda: False
-    ) -> m.Opened:
+    def _open(self, waiting: Callable[[], None], say: Callable[[str], None] = lambda text: None) -> m.Opened:
         self._process, self.lost = self._start(), ""
         self.generation += 1
         self._gone.clear()
         try:
-            hello = self._received(cancelled)
+            hello = self._received(waiting)
             if not isinstance(hello, m.Hello) or hello.protocol != m.PROTOCOL:
                 self._lose("another version of specchat runs there")
             self._send(m.Call([], self._opening))
-            while isinstance(answer := self._received(cancelled), m.Said):
+            while isinstance(answer := self._received(waiting), m.Said):
                 say(f"{self._opening.model} at {self.at}: {answer.text}")
         except (EOFError, ConnectionError):
             self._lose(self._process.last_words() or "nothing answered there")
@@ -228,10 +235,9 @@ class TargetLink:
         self.sent_bytes += len(data)
         self._process.to.send_bytes(data)
 
-    def _received(self, cancelled: Callable[[], bool] | None = None) -> m.Answer:
-        while cancelled is not None and not self._process.answers.poll(_POLL_S):
-            if cancelled():
-                raise Cancelled(f"stopped before {self._opening.model} was loaded at {self.at}")
+    def _received(self, waiting: Callable[[], None] | None = None) -> m.Answer:
+        while waiting is not None and not self._process.answers.poll(_POLL_S):
+            waiting()
         data = self._process.answers.recv_bytes(MOST_BYTES)
         self.received_bytes += len(data)
         return m.answer_of(data)

@@ -80,7 +80,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
         if not tokens and not self._there:
             self._forget()
             return
-        self.link.reopen()
+        self.link.reopen(lambda: None if on_chunk is None else on_chunk(0, len(tokens)))
         cache = self._cache_there(anew=True)
         taps = [] if tap is None else sorted(tap.layers)
         common = common_prefix(self._text, tokens)
