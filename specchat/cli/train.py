@@ -32,7 +32,8 @@ def train(
     loss: Annotated[
         str,
         typer.Option(
-            help="The distance of laws: forward_kl, reverse_kl, jsd, tvd, tvd_plus_plus, lk or lk_mixed.",
+            help="The distance of laws: forward_kl, reverse_kl, jsd, tvd, tvd_plus_plus, lk or lk_mixed."
+            " With --from also tree: the accepted length of drawn trees.",
             show_default="forward_kl",
         ),
     ] = "",
@@ -127,7 +128,7 @@ def train(
         name = name or suggested_name(pair, JUDGE)
         raise typer.Exit(train_judge(request(), how))
     drafter = method_of(drafter, start, target)
-    refuse_unknown_loss(drafter, loss, reference, select)
+    refuse_unknown_loss(drafter, loss, reference, select, start)
     refuse_unknown_texts(drafter, texts)
     refuse_plain(drafter, plain, start)
     if reference:

@@ -574,6 +574,18 @@ SYSTEMS: tuple[System, ...] = (
         also="`draft_model`, trained with `--reference`",
     ),
     System(
+        "GTO", "2509.22134", "model",
+        (
+            "training/test_unrolling.py::test_the_length_of_a_tree_is_what_brute_force_expects_over_all_texts",
+            "training/test_unrolling.py::test_the_loss_of_trees_has_the_gradient_of_their_expected_length",
+            "training/test_learning.py::test_drawn_trees_of_texts_that_are_learnt_grow_longer_by_the_loss_of_trees",
+        ),
+        "trees have 3, 2 and 1 children and are drawn, where the paper's are those of a round: all draws along the text "
+        "are reinforced, each with its exact score, not the longest accepted sequence alone. Texts that the target wrote "
+        "stand for its probabilities below the first guess; a group is a text; the clipped ratio is to the reference",
+        also="networks that guess in chains, such as `hydra`, trained with `--loss tree --from NAME`",
+    ),
+    System(
         "Online Speculative Decoding", "2310.07177", "model",
         (
             "training/test_online_learning.py::test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import os
@@ -42,10 +43,11 @@ from specchat.training.limits import (
     LOSSES,
     SELECTIONS,
     SELF,
+    TREE_LOSS,
     refuse_other_method,
     texts_per_batch,
 )
-from specchat.training.losses import acceptance, chain_loss, columns_of, guessed_chains
+from specchat.training.losses import acceptance, chain_loss, columns_of, guessed_chains, tree_loss
 from specchat.training.mask_learning import FrozenTarget, MaskLearning
 from specchat.training.online_learning import MOST_CHANGED, changed_guesses
 from specchat.training.plain_text import PlainText, learn_plain, next_token
@@ -262,6 +264,8 @@ class Job:
         return self._loss(network), acceptance
 
     def _loss(self, network: DraftNetwork[NetworkSizes]) -> BatchLoss:
+        if self.request.loss == TREE_LOSS:  # the network has the weights it starts from
+            return partial(tree_loss, reference=copy.deepcopy(network, {id(network.shared): network.shared}))
         loss = distillation.LOSSES[self.request.loss or LOSSES[0]]
         if not self._recipe.distils:
             return partial(chain_loss, loss=loss, select=self.request.select or CHAIN_SELECTIONS[0])

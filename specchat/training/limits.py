@@ -29,6 +29,9 @@ CHATS = "chats"
 LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus", "lk", "lk_mixed")
 """How a drafter's law can be brought to the target's; the first where none is named."""
 
+TREE_LOSS = "tree"
+"""The loss of networks that guess in chains which is a last stage of their training; see `tree_loss`."""
+
 SELECTIONS = ("behind", "missed", "prompts")
 """How a reference can decide what is learnt from; the first where none is named."""
 
@@ -139,8 +142,11 @@ def refuse_unknown_method(drafter: str) -> None:
         raise UsageError(f"--drafter {short(drafter)} is not one that can be trained{nearest(drafter, FAMILIES)}")
 
 
-def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) -> None:
-    """Raise UsageError for an unknown loss or selection, or either for a drafter that learns in another way."""
+def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str, start: str = "") -> None:
+    """Raise UsageError for an unknown loss or selection, or either for a drafter that learns in another way.
+
+    `start` is the name of the drafter that it begins with.
+    """
     distilled = methods("draft model")
     if drafter in methods("masks") and (loss or select):
         flag = "--loss" if loss else "--select"
@@ -150,8 +156,13 @@ def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str) ->
             f"--reference is for --drafter {' and '.join(distilled)}; {drafter} learns in chains of its guesses"
         )
     selections = SELECTIONS if drafter in distilled else CHAIN_SELECTIONS
-    if loss and loss not in LOSSES:
-        raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, LOSSES)}")
+    losses = LOSSES if drafter in distilled else (*LOSSES, TREE_LOSS)
+    if loss and loss not in losses:
+        raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, losses)}")
+    if loss == TREE_LOSS and not start:
+        raise UsageError(f"--loss {TREE_LOSS} is a last stage; --from NAME is the trained drafter that it begins with")
+    if loss == TREE_LOSS and select:
+        raise UsageError(f"--select {short(select)} is for other losses than --loss {TREE_LOSS}")
     if select and select not in selections:
         raise UsageError(f"--select {short(select)} is not a way to select tokens{nearest(select, selections)}")
     if select and not reference and drafter in distilled:

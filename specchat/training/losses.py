@@ -300,6 +300,138 @@ def chain_loss(
     return total / max(1, chains), chains
 
 
+TREE_WIDTHS = (3, 2, 1)
+"""Children of a node by its depth, in the trees that `tree_loss` draws; below them there is 1."""
+
+_CLIPPED = 0.2
+"""A draw is no longer reinforced where it is this much likelier, or less likely, than the reference makes it."""
+
+
+def drawn_children(log_q: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """(n, count) columns drawn without replacement, in their order, from (n, H) logarithms of probabilities."""
+    uniform = torch.rand(log_q.shape, generator=generator).clamp_min(_TINY).to(log_q.device)
+    drawn: Tensor = (log_q - (-uniform.log()).log()).topk(min(count, log_q.shape[1]), dim=1).indices
+    return drawn
+
+
+def log_chance(log_q: Tensor, children: Tensor) -> Tensor:
+    """(n,) logarithms of the probabilities with which `drawn_children` draws these, in this order."""
+    each = log_q.gather(1, children)
+    before = each.exp().cumsum(dim=1) - each.exp()
+    chance: Tensor = (each - torch.log1p(-before.clamp_max(1.0 - _LEAST))).sum(dim=1)
+    return chance
+
+
+def clipped_gain(log_ratio: Tensor, advantage: Tensor) -> Tensor:
+    """(n,) advantage × ratio of the chances of a draw, which gains nothing more beyond `_CLIPPED`."""
+    ratio = log_ratio.exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1.0 - _CLIPPED, 1.0 + _CLIPPED) * advantage)
+
+
+@dataclass(frozen=True)
+class NextTokens:
+    """What follows at n places that are drafted for from anchors: the target's likeliest tokens, and the text's.
+
+    Args:
+        rows, anchors: (n,) numbers of texts, and the places from which it is drafted.
+        likeliest, p: (n, K) columns of the logits, −1 where a token cannot be guessed, and their probabilities.
+        wanted: (n,) columns of the text's tokens, likewise.
+    """
+
+    rows: Tensor
+    anchors: Tensor
+    likeliest: Tensor
+    p: Tensor
+    wanted: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, columns: Tensor, step: int, where: Tensor) -> NextTokens:
+        """At this step behind the (B, A) anchors that `where` marks."""
+        rows, anchors = where.nonzero(as_tuple=True)
+        at = rows, anchors + step
+        wanted = columns[batch.tokens[rows, anchors + step + 1]]
+        return cls(rows, anchors, columns[batch.likeliest[at]], batch.log_p[at].exp(), wanted)
+
+
+class DrawnTrees:
+    """Trees drawn from every place of a batch, grown along its texts: other branches add nothing to what is known.
+
+    Attributes:
+        going: (B, A) bool, where the text is in the tree so far.
+        length: (B, A) expected accepted length by the target's probabilities, given the text up to each depth. Its
+            mean over texts that the target draws is the sum over nodes of the product of probabilities down to them.
+    """
+
+    def __init__(self, begun: Tensor) -> None:
+        self.going, self.length = begun.clone(), torch.zeros(begun.shape, device=begun.device)
+
+    def grow(self, step: int, log_q: Tensor, next_tokens: NextTokens, generator: torch.Generator) -> Tensor:
+        """(n, C) children that were drawn at these n places, for the tree's next depth."""
+        at = next_tokens.rows, next_tokens.anchors
+        width = TREE_WIDTHS[step - 1] if step <= len(TREE_WIDTHS) else 1
+        children = drawn_children(log_q, width, generator)
+        found = (next_tokens.likeliest[:, None] == children[:, :, None]) * next_tokens.p[:, None]
+        self.length[at] += self.going[at] * found.sum(dim=(1, 2))
+        self.going[at] &= (children == next_tokens.wanted[:, None]).any(dim=1)
+        return children
+
+
+def tree_loss(
+    network: DraftNetwork[NetworkSizes],
+    batch: Batch,
+    columns: Tensor,
+    steps: int,
+    generator: torch.Generator,
+    glancing: float = 0.0,
+    *,
+    reference: DraftNetwork[NetworkSizes],
+) -> tuple[Tensor, int]:
+    """Minus what trees drawn from the network gain in expected accepted length over trees of a frozen reference.
+
+    At every place a tree of `TREE_WIDTHS` is drawn from each. The difference of their lengths, standardised within a
+    text, is the advantage of all draws of the network's tree along the text. Arguments and result are those of
+    `chain_loss`; `reference` is what the network was before this stage.
+
+    Reference: Hu et al., Group Tree Optimization, arXiv:2509.22134. Differs: trees have a fixed shape and are drawn, so
+    that the score of a draw is exact; texts that the target wrote stand for its probabilities below the first guess; a
+    group is a text; ratios are to the reference.
+    """
+    states = network.learning_states(_fused(network, batch), batch, columns, steps, glancing, generator)
+    with torch.no_grad():
+        earlier = reference.learning_states(_fused(reference, batch), batch, columns, steps, glancing, generator)
+    anchors = states[0].shape[1]
+    begun = batch.drafted(1, anchors)
+    trees, others = DrawnTrees(begun), DrawnTrees(begun)
+    drawn = list[tuple[NextTokens, Tensor, Tensor]]()
+    for step, (state, before) in enumerate(zip(states, earlier, strict=True), 1):
+        there = (trees.going | others.going) & batch.drafted(step, anchors)
+        if not bool(there.any()):
+            break
+        log_q = torch.log_softmax(logits_of(network, state[there]), dim=1)
+        with torch.no_grad():
+            log_before = torch.log_softmax(logits_of(reference, before[there]), dim=1)
+        following = NextTokens.of(batch, columns, step, there)
+        going = trees.going[there]
+        children = trees.grow(step, log_q.detach(), following, generator)
+        others.grow(step, log_before, following, generator)
+        log_ratio = log_chance(log_q, children) - log_chance(log_before, children)
+        drawn.append((following, going, log_ratio))
+    advantage = _standardised(trees.length - others.length, begun)
+    chains, total = int(begun.sum()), states[0].new_zeros(())
+    for following, going, log_ratio in drawn:
+        gain = clipped_gain(log_ratio, advantage[following.rows, following.anchors])
+        total = total - gain[going].sum()
+    return total / max(1, chains), chains
+
+
+def _standardised(values: Tensor, known: Tensor) -> Tensor:
+    """(B, A) the values less their mean over the known ones of a text, over their standard deviation there."""
+    count = known.sum(dim=1, keepdim=True).clamp_min(1)
+    centred = torch.where(known, values - (values * known).sum(dim=1, keepdim=True) / count, 0.0)
+    deviation = (centred.square().sum(dim=1, keepdim=True) / count).sqrt()
+    return centred / deviation.clamp_min(_LEAST)
+
+
 def logits_of(network: DraftNetwork[NetworkSizes], states: Tensor) -> Tensor:
     """(n, H) logits after (n, d) states, in float32 at least: the sum of bfloat16 numbers may exceed 1."""
     logits = network.logits(states)

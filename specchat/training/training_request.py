@@ -73,7 +73,7 @@ class TrainingRequest:
             TrainingError: a drafter of this name is there already.
         """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
-        refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select)
+        refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select, self.start)
         refuse_unknown_texts(self.drafter, self.texts)
         refuse_plain(self.drafter, self.plain, self.start)
         refuse_ensemble(self.drafter, self.ensemble)

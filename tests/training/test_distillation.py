@@ -371,6 +371,9 @@ def test_the_losses_are_those_that_a_request_may_name():
         (("eagle", "", "mine", ""), "--reference is for --drafter draft_model; eagle learns in chains"),
         (("draft_model", "", "mine", "mised"), "--select 'mised' is not a way to select tokens; did you mean 'missed'"),
         (("draft_model", "", "", "missed"), "--select missed needs --reference NAME"),
+        (("hydra", "tree", "", "", ""), "--loss tree is a last stage; --from NAME is the trained drafter"),
+        (("hydra", "tree", "", "reached", "mine"), "--select 'reached' is for other losses than --loss tree"),
+        (("draft_model", "tree", "", "", "mine"), "--loss 'tree' is not one that can be learnt with"),
     ],
 )
 def test_a_loss_that_does_not_exist_or_does_not_belong_is_refused(given, said):
@@ -379,3 +382,4 @@ def test_a_loss_that_does_not_exist_or_does_not_belong_is_refused(given, said):
     refuse_unknown_loss("draft_model", "jsd", "mine", "missed")
     refuse_unknown_loss("hydra", "", "", "")
     refuse_unknown_loss("hydra", "lk_mixed", "", "confidence")
+    refuse_unknown_loss("hydra", "tree", "", "", "mine")

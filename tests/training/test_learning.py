@@ -1,5 +1,6 @@
 """Learning: losses have the right gradients, a tiny network gets better, nothing is lost when it is cut off."""
 
+import copy
 import dataclasses
 import itertools
 import json
@@ -23,13 +24,25 @@ from specchat.models.draft_heads.loading import load_network, new_network
 from specchat.training import disk as needs
 from specchat.training import fitting, job, losses
 from specchat.training import texts as text_writing
+from specchat.training.checkpoints import NetworkOptimizer
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.disk import only_user
 from specchat.training.distillation import LOSSES
 from specchat.training.fitting import Fitting, Schedule
 from specchat.training.job import Job
 from specchat.training.limits import texts_per_batch, training_cost
-from specchat.training.losses import Acceptance, acceptance, chain_loss, columns_of, divergence, followed, labels_of
+from specchat.training.losses import (
+    Acceptance,
+    DrawnTrees,
+    NextTokens,
+    acceptance,
+    chain_loss,
+    columns_of,
+    divergence,
+    followed,
+    labels_of,
+    tree_loss,
+)
 from specchat.training.online_learning import MOST_CHANGED
 from specchat.training.states import StateReading
 from specchat.training.texts import TrainingText
@@ -176,6 +189,57 @@ def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_pa
     shuffled = {name: t.flatten()[torch.randperm(t.numel())].view(t.shape) for name, t in kept.state_dict().items()}
     kept.load_state_dict(shuffled)
     assert acceptance(kept, batch, columns, 4).tau < after - 0.2, "a shuffled network guesses no better than chance"
+
+
+def length_of_trees(network, batches, steps, columns, draws=8):
+    """Mean expected accepted length of trees drawn from every place where so many tokens follow."""
+    total, places = 0.0, 0
+    for batch in batches:
+        states = network.states(network.fused(batch.features), batch.tokens, steps)
+        begun = batch.drafted(steps, states[0].shape[1])
+        for seed in range(draws):
+            trees, noise = DrawnTrees(begun), torch.Generator().manual_seed(seed)
+            for step, state in enumerate(states, 1):
+                said = network.logits(state[begun]).log_softmax(1)
+                trees.grow(step, said, NextTokens.of(batch, columns, step, begun), noise)
+            total, places = total + float(trees.length[begun].sum()), places + int(begun.sum())
+    return total / places
+
+
+@torch.no_grad()
+def test_drawn_trees_of_texts_that_are_learnt_grow_longer_by_the_loss_of_trees(model, shard):
+    corpus = Corpus([shard], STEPS, recipe("hydra").reads_back)
+    network = network_for("hydra", model, corpus)
+    columns = columns_of(network.shared.tokens, V)
+
+    def learn(network, loss, epochs, rate):
+        optimizer = NetworkOptimizer(network, rate)
+        batches = itertools.chain.from_iterable(corpus.epoch(number, 0, 4) for number in range(epochs))
+        for step, (batch, _) in enumerate(batches):
+            with torch.enable_grad():
+                found, _ = loss(network, batch, columns, STEPS, torch.Generator().manual_seed(step))
+                found.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step(rate)
+        return network
+
+    learnt = [batch for batch, _ in corpus.epoch(0, 0, 16)]
+    network = learn(network, chain_loss, 4, 5e-3)
+    before = length_of_trees(network, learnt, STEPS, columns)
+
+    def stage(sign):
+        def loss(*about):
+            found, chains = tree_loss(*about, reference=network)
+            return sign * found, chains
+
+        return learn(copy.deepcopy(network), loss, 4, 1e-3)
+
+    trained, taken_back = stage(1), stage(-1)
+    after, worse = (length_of_trees(one, learnt, STEPS, columns) for one in (trained, taken_back))
+    held_out = [length_of_trees(one, corpus.unseen(16), STEPS, columns) for one in (network, trained)]
+    print(before, after, worse, held_out)
+    assert after > 1.05 * before
+    assert worse < before, "the same loss turned around"
 
 
 def test_learning_that_was_cut_off_goes_on_to_the_same_weights(model, shard, tmp_path, monkeypatch):

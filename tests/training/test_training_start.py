@@ -20,7 +20,7 @@ from specchat.training import texts as text_writing
 from specchat.training.corpus import shared_with
 from specchat.training.fitting import Fitting
 from specchat.training.job import Job, check_start, data_of
-from specchat.training.losses import Acceptance, acceptance, columns_of
+from specchat.training.losses import Acceptance, acceptance, columns_of, tree_loss
 from specchat.training.training_request import TrainingRequest
 
 PROMPTS = [f"w{a} w{b} w5 w{a}" for a in range(3, 12) for b in range(20, 28)]
@@ -119,6 +119,21 @@ def test_it_begins_with_the_drafters_own_figures_and_never_ends_below_them(older
     for name, tensor in read_tensors(again.weights, wanted).items():
         torch.testing.assert_close(tensor, read_tensors(older.weights, wanted)[name], rtol=1e-2, atol=1e-3)
     assert curve[0] == pytest.approx(measured(older, of_tiny, monkeypatch, train), abs=5e-4)
+
+
+def test_the_last_stage_compares_trees_with_those_of_the_drafter_that_it_begins_with(older, train, monkeypatch):
+    seen = []
+
+    def loss(network, *about, reference, **more):
+        seen.append([tensor.clone() for tensor in reference.state_dict().values()])
+        assert reference.shared is network.shared, "the head of the target is there once"
+        return tree_loss(network, *about, reference=reference, **more)
+
+    monkeypatch.setattr(job, "tree_loss", loss)
+    made = train("last", older, loss="tree")
+    assert made.figures["chain_tau_held_out"] >= made.figures["curve_tau"][0]
+    assert all(torch.equal(a, b) for a, b in zip(seen[0], seen[-1], strict=True)), "it stays as it was"
+    assert len(seen) > 1
 
 
 def load(drafter, of_tiny):

@@ -1,5 +1,7 @@
 """What is learnt from which place of a text: hand-made texts, and a network that says what it is told to."""
 
+import itertools
+
 import pytest
 import torch
 from training_kit import V, some_texts, target
@@ -10,7 +12,20 @@ from specchat.training import fitting, losses
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.fitting import Fitting
-from specchat.training.losses import SHARPNESS, STATE_SHARE, acceptance, chain_loss, columns_of, confidence_weights
+from specchat.training.losses import (
+    SHARPNESS,
+    STATE_SHARE,
+    DrawnTrees,
+    NextTokens,
+    acceptance,
+    chain_loss,
+    clipped_gain,
+    columns_of,
+    confidence_weights,
+    drawn_children,
+    log_chance,
+    tree_loss,
+)
 from specchat.training.states import StateReading
 
 WORDS, LENGTH, STEPS = 6, 9, 2
@@ -138,6 +153,110 @@ def test_places_whose_likeliest_token_is_out_of_reach_are_left_out_if_so_chosen(
     assert 0 < len(hit) < len(places)
     wanted = sum(divergence(logits[step][0, place], law[0, place + step + 1]) for step, place in hit)
     assert float(found) == pytest.approx(wanted / ANCHORS, rel=1e-4)
+
+
+LETTERS = 3
+"""Tokens of the toy language that trees are drawn for."""
+
+
+def laws(seed):
+    """The probabilities of a toy language after every text of at most two tokens."""
+    noise = torch.Generator().manual_seed(seed)
+    texts = [text for length in range(3) for text in itertools.product(range(LETTERS), repeat=length)]
+    return {text: (2 * torch.randn(LETTERS, generator=noise, dtype=torch.float64)).softmax(0) for text in texts}
+
+
+def chance_of(law, text):
+    return float(torch.stack([law[text[:place]][token] for place, token in enumerate(text)]).prod())
+
+
+def test_the_length_of_a_tree_is_what_brute_force_expects_over_all_texts(monkeypatch):
+    """A tree of 2, 2 and 1 children, and the 27 texts of three tokens as rows of a batch."""
+    law, children = laws(1), {text: said.topk(2 - (len(text) == 2)).indices for text, said in laws(2).items()}
+    texts = list(itertools.product(range(LETTERS), repeat=3))
+    trees, rows = DrawnTrees(torch.ones(27, 1, dtype=torch.bool)), torch.arange(27)
+    for step in (1, 2, 3):
+        above = [text[: step - 1] for text in texts]
+        drawn = torch.stack([children[text] for text in above])
+        monkeypatch.setattr(losses, "drawn_children", lambda log_q, count, generator, drawn=drawn: drawn)
+        likeliest, p = torch.arange(LETTERS).expand(27, LETTERS), torch.stack([law[text] for text in above])
+        wanted = torch.tensor([text[step - 1] for text in texts])
+        trees.grow(step, p.log(), NextTokens(rows, 0 * rows, likeliest, p.float(), wanted), torch.Generator())
+    chances = torch.tensor([chance_of(law, text) for text in texts])
+    inside = {()}
+    for depth in range(3):
+        inside |= {(*text, int(token)) for text in inside if len(text) == depth for token in children[text]}
+    stood = [sum(text[:depth] in inside for depth in (1, 2, 3)) for text in texts]
+    wanted = float((chances * torch.tensor(stood)).sum())
+    assert float((chances * trees.length[:, 0]).sum()) == pytest.approx(wanted, abs=1e-6)
+    assert wanted == pytest.approx(sum(chance_of(law, text) for text in inside if text), abs=1e-6)
+    assert trees.going[:, 0].tolist() == [text in inside for text in texts]
+
+
+def test_the_loss_of_trees_has_the_gradient_of_their_expected_length(monkeypatch):
+    """Over all texts of two tokens and all trees of 2 children and 1, against finite differences."""
+    monkeypatch.setattr(losses, "TREE_WIDTHS", (2, 1))
+    monkeypatch.setattr(losses, "_standardised", lambda values, known: values)
+    law = laws(3)
+    noise = torch.Generator().manual_seed(6)
+    first, second = (torch.randn(*size, generator=noise, dtype=torch.float64) for size in ((3,), (3, 3)))
+    roots, tokens = list(itertools.permutations(range(3), 2)), range(3)
+
+    def chance(said, drawn):
+        left, found = said.softmax(0), 1.0
+        for token in drawn:
+            found, left = found * left[token] / left.sum(), left.index_fill(0, torch.tensor([token]), 0.0)
+        return float(found)
+
+    def expected(first, second):
+        """Each child's chance of being in the tree × of being accepted, level by level."""
+        total = 0.0
+        for root in roots:
+            below = sum(chance_of(law, (a, b)) * chance(second[a], (b,)) for a in root for b in tokens)
+            total += chance(first, root) * (sum(chance_of(law, (a,)) for a in root) + below)
+        return total
+
+    leaves = first.clone().requires_grad_(), second.clone().requires_grad_()
+    for a, b in itertools.product(tokens, repeat=2):
+        at = torch.stack([torch.full((3,), 1 / 3), law[()], law[a,], law[a, b]]).float()
+        text = Batch(
+            torch.zeros(1, 4, 3), torch.tensor([[0, 0, a, b]]), torch.tensor([0]), torch.tensor([2]),
+            torch.arange(3).expand(1, 4, 3), at.log()[None], torch.zeros(1, 4),
+        )  # fmt: skip
+        own, before = ([f[None, None], s[a][None, None]] for f, s in (leaves, (first, second)))
+        for root, child in itertools.product(roots, tokens):
+            script = iter([root, (0, 1), (child,), (2,)])  # by turns the network's and the reference's
+            monkeypatch.setattr(losses, "drawn_children", lambda *about, script=script: torch.tensor([next(script)]))
+            loss, chains = tree_loss(Told(own), text, torch.arange(3), 2, torch.Generator(), reference=Told(before))
+            assert chains == 1
+            weight = chance_of(law, (a, b)) * chance(first, root) * chance(second[a], (child,))
+            (weight * loss).backward()
+    step = 1e-5
+    for leaf, which in zip(leaves, (0, 1), strict=True):
+        for place in range(leaf.numel()):
+            ends = []
+            for sign in (1, -1):
+                moved = [first.clone(), second.clone()]
+                moved[which].view(-1)[place] += sign * step
+                ends.append(expected(*moved))
+            assert -float(leaf.grad.view(-1)[place]) == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-5)
+    assert float(leaves[0].grad.abs().max()) > 0.01
+
+
+def test_children_are_drawn_as_often_as_is_said_of_them():
+    log_q = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    drawn = drawn_children(log_q.expand(20_000, 4), 2, torch.Generator().manual_seed(0))
+    orders = torch.tensor(list(itertools.permutations(range(4), 2)))
+    said = log_chance(log_q.expand(len(orders), 4), orders).exp()
+    assert float(said.sum()) == pytest.approx(1.0, abs=1e-4)
+    found = (drawn[:, None] == orders).all(2).float().mean(0)
+    torch.testing.assert_close(found, said, atol=0.012, rtol=0)  # 3.4 standard deviations of the most frequent
+
+
+def test_a_draw_far_from_the_reference_is_reinforced_no_further_and_is_taken_back():
+    log_ratio = torch.tensor([0.5, 0.5, -0.5, -0.5], requires_grad=True)
+    clipped_gain(log_ratio, torch.tensor([1.0, -1.0, 1.0, -1.0])).sum().backward()
+    assert (log_ratio.grad != 0).tolist() == [False, True, True, False]
 
 
 def test_acceptance_counts_chains_that_say_what_the_text_says():

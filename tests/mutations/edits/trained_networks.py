@@ -449,6 +449,14 @@ if self.size_bytes > 2 * self.most_bytes:
     ),
     Mutation(
         "training",
+        "counts children of trees that the text has left",
+        "DrawnTrees.grow",
+        "self.length[at] += self.going[at] * found.sum(dim=(1, 2))",
+        "self.length[at] += found.sum(dim=(1, 2))",
+        UNROLLING,
+    ),
+    Mutation(
+        "training",
         "leaves out the places that can be guessed",
         "chain_loss",
         "far * guessable(logits.detach(), labels)",
