@@ -34,7 +34,7 @@ def train(
         typer.Option(
             help="The distance of laws: forward_kl, reverse_kl, jsd, tvd, tvd_plus_plus, lk or lk_mixed."
             " With --from also tree: the accepted length of drawn trees.",
-            show_default="forward_kl",
+            show_default="forward_kl; of specdiff: the likelihood of the text",
         ),
     ] = "",
     reference: Annotated[

@@ -114,6 +114,13 @@ class TrainedNetwork(Protocol):
         """Compiled code let it read so many times."""
 
 
+class Denoiser(TrainedNetwork, Protocol):
+    """A trained network that reads tokens alone and fills masked places of windows behind the text."""
+
+    def guesses(self, window: Sequence[int | None]) -> Guessed:
+        """After `begin`: what it says in every place of one window, in which None is a mask. One pass."""
+
+
 @dataclass(frozen=True)
 class ChangedGuess:
     """A place of a reply where learning changed the first guess, which was made without having seen that place.

@@ -512,7 +512,14 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "SpecDiff", "2408.05636", "model",
-        differs="no diffusion model drafts",
+        (
+            "drafters/test_specdiff.py::test_a_round_takes_as_many_passes_as_steps_however_long_the_window_is",
+            "drafters/test_specdiff.py::test_texts_are_distributed_as_the_targets_from_left_to_right",
+            "drafters/test_specdiff.py::test_more_steps_let_more_guesses_stand",
+            "models/test_denoiser.py::test_a_masked_place_sees_tokens_on_both_sides_of_it_in_its_window",
+        ),
+        "the sampler's own order with q, whose texts are not the target's: places are filled from left to right, or by "
+        "confidence as points; the text is attended to causally, and the window alone is denoised",
     ),
     System(
         "ASSD", "2504.20456", "model",

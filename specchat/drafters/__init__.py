@@ -116,6 +116,14 @@ DRAFTERS = Table(
         "ParallelSpec arXiv:2410.05589",
     ),
     Method(
+        "specdiff",
+        "specchat.drafters.specdiff:SpecDiff",
+        "a trained diffusion model fills a window of masks behind the text, in as many passes as it is told",
+        "SpecDiff arXiv:2408.05636",
+        options=options.SpecDiffOptions,
+        requires=(TRAINED_WEIGHTS,),
+    ),
+    Method(
         "prompt_tokens",
         "specchat.drafters.mask_rows:MaskRowsDrafter",
         "trained embeddings behind the tree's nodes, in extra rows of the target's own pass, guess further ahead",

@@ -180,6 +180,33 @@ class TrainedNetworkOptions:
     )
 
 
+ORDERS = ("left_to_right", "confidence")
+"""Orders in which the places of a window are filled."""
+
+
+@dataclass(frozen=True)
+class SpecDiffOptions(TrainedNetworkOptions):
+    order: str = option(
+        "left_to_right",
+        "which places of a window are filled first: those to the left, or those of which the network is surest; filled "
+        "in several steps by confidence, guesses have no true probabilities and are points",
+        choices=ORDERS,
+    )
+    steps: int = option(2, "passes in which a window is filled", minimum=1, maximum=64)
+    window: int = option(
+        0, "tokens that are guessed ahead; 0: as many as it was trained for", unit="tokens", minimum=0, maximum=64
+    )
+
+    def __post_init__(self) -> None:
+        if self.window and self.steps > self.window:
+            raise UsageError(f"specdiff.steps = {self.steps} is above specdiff.window = {self.window}")
+
+    @property
+    def draws(self) -> bool:
+        """Whether each place is filled before those behind it are, so that its q is that of its draw."""
+        return self.order == ORDERS[0] or self.steps == 1
+
+
 @dataclass(frozen=True)
 class JacobiOptions:
     window: int = option(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.config.trained_drafters import NO_TRAINED, TrainedDrafter, TrainedDrafters
 from specchat.core.drafting_networks import (
+    Denoiser,
     LearningDraft,
     LearningTrainedNetwork,
     MaskRows,
@@ -37,6 +38,9 @@ LearningFactory = Callable[[Model, str, int, Callable[[], str]], LearningDraft |
 
 MaskFactory = Callable[[Weights, TrainedDrafter], MaskRows]
 """(target, trained weights) → the masks."""
+
+DenoiserFactory = Callable[[Weights, TrainedDrafter, int, int, int], Denoiser]
+"""(target, trained weights, how many frequent tokens, places of a window, steps) → the network."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,8 @@ class PairResources:
         make_learning: how a draft model learns; None where none does.
         draft_sha256: the checksum of the weights of the draft model with this name, by which what was learnt on them is
             known; None where nothing is kept.
-        make_network, make_masks: how trained weights become the network or the masks of a drafter; see `Parts.network`
-            and `Parts.masks`.
+        make_network, make_masks, make_denoiser: how trained weights become the network, the masks or the denoiser of a
+            drafter; see `Parts.network`, `Parts.masks` and `Parts.denoiser`.
     """
 
     vocabulary: TokenTable | None = None
@@ -85,6 +89,7 @@ class PairResources:
     shipped: Callable[[], TrainedNetwork] | None = None
     make_network: NetworkFactory | None = None
     make_masks: MaskFactory | None = None
+    make_denoiser: DenoiserFactory | None = None
     make_learning: LearningFactory | None = None
     draft_sha256: Callable[[str], str] | None = None
 
@@ -266,6 +271,12 @@ class Parts:
         assert self.trained is not None, "the table says that it needs weights"
         assert self.resources.make_masks is not None, "a pair with trained drafters makes masks"
         return self.resources.make_masks(self.target, self.trained)
+
+    def denoiser(self, tokens: int, window: int, steps: int) -> Denoiser:
+        """The network of this drafter's trained weights; see `models.draft_heads.specdiff`."""
+        assert self.trained is not None, "the table says that it needs weights"
+        assert self.resources.make_denoiser is not None, "a pair with trained drafters makes denoisers"
+        return self.resources.make_denoiser(self.target, self.trained, tokens, window, steps)
 
     def datastore(self, wanted: str) -> Path:
         """The file of this datastore, or of the newest; CombinationError if none has the target's tokens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 import torch
@@ -33,12 +33,16 @@ class NetworkDrafter(CompiledDrafter):
 
     kinds = frozenset(DrawKind)
 
-    def __init__(self, parts: Parts, network: TrainedNetwork) -> None:
+    def __init__(
+        self, parts: Parts, network: TrainedNetwork, kinds: Collection[DrawKind] = frozenset(DrawKind)
+    ) -> None:
+        """`kinds` are those of the draws that it makes."""
         self._noise = parts.noise
-        self._network = network
+        self._network, self._kinds = network, kinds
         super().__init__(parts.proposer)
         self._vocab_size = parts.vocab_size
-        self.hidden_state_sink = HiddenStateSink(self._network.layers, self._network.take, self._network.skip)
+        if network.layers:
+            self.hidden_state_sink = HiddenStateSink(network.layers, network.take, network.skip)
         self._tree: TokenTree | None = None
         self._ready = False
         self._said = LikeliestByNode[Guessed]()
@@ -70,7 +74,7 @@ class NetworkDrafter(CompiledDrafter):
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """What compiled code reads a tree of points with; it says nothing where `propose` would say nothing."""
         self._tree, self._in_c = None, False
-        if draws(context):
+        if self._draws(context):
             return None
         if not (context.budget.passes and self._network.begin(context.history)):
             return CompiledNetwork()
@@ -108,13 +112,17 @@ class NetworkDrafter(CompiledDrafter):
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes)
-        if draws(context):
+        if self._draws(context):
             noise = self._noise(context.noise)
             return [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes]
         noisy = not context.sampling.greedy
         return points_below(
             self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
         )
+
+    def _draws(self, context: Context) -> bool:
+        """Whether children are drawn from q."""
+        return context.wanted in self._kinds and draws(context)
 
     def _logits(self, node: int) -> torch.Tensor:
         """(V,) logits after a node; what cannot be guessed is impossible."""

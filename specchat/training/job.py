@@ -34,6 +34,7 @@ from specchat.models.weights.weight_source import WeightSource
 from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
+from specchat.training.denoising import DenoisingLoss
 from specchat.training.disk import needs_of, only_user
 from specchat.training.draft_texts import DraftTexts, is_own
 from specchat.training.fitting import CHECKPOINT, SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
@@ -186,7 +187,7 @@ class Job:
             if shard.states.shape[1:] != (layers, self._subject.model.hidden_size):
                 raise TrainingError(f"{file} holds states of another shape; remove it and it is made again")
         recipe = self._recipe
-        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts, not recipe.distils), sources
+        return Corpus(shards, recipe.steps, recipe.reads_back, recipe.measured_texts, recipe.reads_states), sources
 
     def _fitting(self, corpus: Corpus, sources: list[str]) -> Fitting:
         """Stage 4, where it stands."""
@@ -267,6 +268,8 @@ class Job:
         if self.request.loss == TREE_LOSS:  # the network has the weights it starts from
             return partial(tree_loss, reference=copy.deepcopy(network, {id(network.shared): network.shared}))
         loss = distillation.LOSSES[self.request.loss or LOSSES[0]]
+        if self._recipe.denoises:
+            return DenoisingLoss(loss if self.request.loss else None)
         if not self._recipe.distils:
             return partial(chain_loss, loss=loss, select=self.request.select or CHAIN_SELECTIONS[0])
         earlier = self._reference

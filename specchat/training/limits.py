@@ -151,12 +151,15 @@ def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str, st
     if drafter in methods("masks") and (loss or select):
         flag = "--loss" if loss else "--select"
         raise UsageError(f"{flag} is for networks of their own; {drafter} learns through the target")
+    if drafter in methods("denoiser") and (select or reference):
+        flag = "--select" if select else "--reference"
+        raise UsageError(f"{flag} is for networks that learn place by place; {drafter} learns from windows of masks")
     if drafter not in distilled and reference:
         raise UsageError(
             f"--reference is for --drafter {' and '.join(distilled)}; {drafter} learns in chains of its guesses"
         )
     selections = SELECTIONS if drafter in distilled else CHAIN_SELECTIONS
-    losses = LOSSES if drafter in distilled else (*LOSSES, TREE_LOSS)
+    losses = (*LOSSES, TREE_LOSS) if drafter in methods("head") else LOSSES
     if loss and loss not in losses:
         raise UsageError(f"--loss {short(loss)} is not one that can be learnt with{nearest(loss, losses)}")
     if loss == TREE_LOSS and not start:

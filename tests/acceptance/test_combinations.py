@@ -21,7 +21,7 @@ from specchat.trees.chain import Chain
 RULES = ["multi_step", "recursive", "block", "traversal"]
 PQ = pytest.mark.parametrize("rule", RULES)
 BRANCHES = pytest.mark.parametrize(("rule", "alone"), [("block", "multi_step"), ("traversal", "recursive")])
-TRAINED = [name for name in methods("head") if name in DRAFTERS]
+TRAINED = [name for name in methods("head", "denoiser") if name in DRAFTERS]
 DRAWERS = [
     *TRAINED,
     "draft_model",

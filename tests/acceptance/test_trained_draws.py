@@ -28,7 +28,7 @@ KNOWN = 3
 """The tokens below can be guessed from the beginning; others once the text holds them."""
 PROMPT = [0, 1, 0, 2, 1, 0]
 ALL = Sampling(0.8, 4, 0.95, 0.01, 1.3, 0.2, 0.1)
-FAMILIES = [*(name for name in methods("head") if name in DRAFTERS), "shipped_mtp"]
+FAMILIES = [*(name for name in methods("head", "denoiser") if name in DRAFTERS), "shipped_mtp"]
 KINDS = (DrawKind.IID, DrawKind.WOR)
 
 

@@ -177,7 +177,7 @@ def test_a_draft_model_waits_once_a_level(networks, temperature, vocabulary):
 TRAINED = [
     ({"drafter": drafter, "temperature": temperature}, dtype)
     for drafter, (temperature, dtype) in zip(
-        methods("head", "masks"), itertools.cycle(((0.0, "bfloat16"), (0.8, "float32"))), strict=False
+        methods("head", "masks", "denoiser"), itertools.cycle(((0.0, "bfloat16"), (0.8, "float32"))), strict=False
     )
 ]
 

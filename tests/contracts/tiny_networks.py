@@ -33,6 +33,7 @@ from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 from specchat.models.draft_heads.selector import SelectorSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.draft_heads.specdiff import SpecDiffSizes, denoiser
 from specchat.models.shipped_mtp import MtpModules, ShippedHead
 from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
@@ -58,6 +59,8 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
             return ParallelSpecSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8, masks=2)
         case "clover":
             return CloverSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
+        case "specdiff":
+            return SpecDiffSizes(hidden=hidden, width=32, layers=2, masks=4, inner=24, heads=4, kv_heads=2, head_dim=8)
         case "prompt_tokens":
             return PromptTokenSizes(hidden)
         case "mtp":
@@ -77,7 +80,7 @@ def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedD
 
 def all_tiny_trained(target: Weights, share: float = 2 / 3) -> TrainedDrafters:
     """One of each method."""
-    trained = [tiny_trained(method, target, share) for method in methods("head", "masks")]
+    trained = [tiny_trained(method, target, share) for method in methods("head", "masks", "denoiser")]
     return TrainedDrafters("tiny", (*trained, tiny_judge(target.hidden_size, target.layers)))
 
 
@@ -155,7 +158,12 @@ def _shipped_parts(hidden: int, vocab_size: int) -> tuple[MtpModules, Any, torch
 def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
     """Resources of a pair whose trained weights become networks and masks."""
     return PairResources(
-        *tokens, make_network=LearningNetwork, make_masks=mask_rows, make_learning=adapted_draft, **about
+        *tokens,
+        make_network=LearningNetwork,
+        make_masks=mask_rows,
+        make_denoiser=denoiser,
+        make_learning=adapted_draft,
+        **about,
     )
 
 

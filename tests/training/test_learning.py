@@ -400,6 +400,7 @@ def test_every_network_has_a_recipe():
         made = family.load()
         assert made.recipe.distils == (family.kind == "draft model")
         assert made.recipe.through_target == (family.kind == "masks")
+        assert made.recipe.denoises == (family.kind == "denoiser")
         assert issubclass(made, DraftHead) == (family.kind == "head")
         assert family.method == method
         assert family.learnt_per_s > 0

@@ -21,6 +21,7 @@ from specchat.models.backends.llama_cpp import LlamaCppModel
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.draft_heads.masks import mask_rows
+from specchat.models.draft_heads.specdiff import denoiser
 from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import threads_of_rank
 from specchat.models.model_loading import Loaded, streaming_line, streaming_network
@@ -168,6 +169,7 @@ class LoadedPair:
             make_learning=adapted_draft,
             draft_sha256=partial(_draft_sha256, self.named, self.trained),
             make_masks=mask_rows,
+            make_denoiser=denoiser,
         )
 
     @property

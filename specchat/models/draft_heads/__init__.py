@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specchat.models.draft_heads.head import DraftNetwork
     from specchat.models.draft_heads.sizes import NetworkSizes
 
-Kind = Literal["head", "draft model", "masks"]
+Kind = Literal["head", "draft model", "masks", "denoiser"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TrainedFamily:
         learnt_per_s: tokens of replies that one thread learns from in a second with SmolLM2-135M as the target;
             docs/training.md says on which machine.
         kind: "head" reads the target's hidden states, "draft model" reads tokens alone and runs as draft models do,
-            "masks" are rows of the target's own pass.
+            "masks" are rows of the target's own pass, "denoiser" reads tokens alone and fills windows of masks.
         epochs: how often every text is learnt from, by default.
     """
 
@@ -61,6 +61,7 @@ FAMILIES: dict[str, TrainedFamily] = {
         TrainedFamily("clover", "clover:Clover", 800.0),
         TrainedFamily("draft_model", "draft_language_model:DraftLanguageModel", 720.0, "draft model"),
         TrainedFamily("prompt_tokens", "masks:PromptTokens", 260.0, "masks", 0.25),
+        TrainedFamily("specdiff", "specdiff:SpecDiff", 200.0, "denoiser"),
         TrainedFamily("mtp", "masks:Mtp", 250.0, "masks", 0.25),
     )
 }

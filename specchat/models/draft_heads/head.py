@@ -94,6 +94,7 @@ class Recipe:
         distils: whether it learns at every place of a text by itself, with a loss that can be chosen, and not in chains
             of its own guesses.
         through_target: whether what is trained runs through the target's layers, which takes as long as the target.
+        denoises: whether it learns to fill masked places of windows behind a text.
         measurements: how often progress is measured in a training that goes through.
         measured_texts: on how many texts at most; they are not learnt from.
     """
@@ -104,8 +105,14 @@ class Recipe:
     learning_rate: float = 5e-3
     distils: bool = False
     through_target: bool = False
+    denoises: bool = False
     measurements: int = 24
     measured_texts: int | None = None
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether it looks at the target's states while it learns."""
+        return not (self.distils or self.denoises)
 
     def rate(self, texts: int, *, further: bool = False) -> float:
         """The highest learning rate with so many texts in a step; `further`: with a trained drafter's weights."""
@@ -248,37 +255,59 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         """Use the tensors that `own_shapes` named."""
 
 
-class DraftHead(DraftNetwork[H_co]):
-    """A network that reads the target's hidden states.
+class TokenNetwork(DraftNetwork[S_co]):
+    """A network that reads embeddings of tokens.
 
     Attributes:
-        fuse: makes one state of those after several layers. It stays as it is while the network learns from replies.
         norm: (d,) factors of the norm in front of the output head.
         token_norm: (d,) factors on normed embeddings, where those take part as they are.
     """
 
-    fuse: nn.Module
     norm: nn.Parameter
     token_norm: nn.Parameter
 
-    def __init__(self, sizes: H_co, shared: SharedWeights, *, token_norm: bool = False) -> None:
+    def __init__(self, sizes: S_co, shared: SharedWeights, *, token_norm: bool = False) -> None:
         super().__init__(sizes, shared)
-        self.fuse = nn.Linear(len(sizes.taps) * sizes.hidden, sizes.hidden, bias=False)
         self.norm = nn.Parameter(torch.ones(sizes.hidden))
         if token_norm:
             self.token_norm = nn.Parameter(torch.ones(sizes.hidden))
-
-    def drafting(self, given: DraftingInputs) -> Drafting:
-        """The same network while it drafts."""
-        raise NotImplementedError
 
     @property
     def token_product(self) -> nn.Module | None:
         """The product of normed embeddings that steps read; None where they read `token_norm` times these."""
         return None
 
+    @property
+    def token_width(self) -> int:
+        """How wide the outputs of `of_tokens` are."""
+        return self.sizes.hidden
+
     def normed(self, states: Tensor) -> Tensor:
         return rms_normalize(states, self.sizes.epsilon) * self.norm
+
+    def of_tokens(self, embedded: Tensor) -> Tensor:
+        """(…, token_width) input of a step, from the embeddings (…, d) of tokens."""
+        normed, product = rms_normalize(embedded, self.sizes.epsilon), self.token_product
+        taken: Tensor = normed * self.token_norm if product is None else product(normed)
+        return taken
+
+
+class DraftHead(TokenNetwork[H_co]):
+    """A network that reads the target's hidden states.
+
+    Attributes:
+        fuse: makes one state of those after several layers. It stays as it is while the network learns from replies.
+    """
+
+    fuse: nn.Module
+
+    def __init__(self, sizes: H_co, shared: SharedWeights, *, token_norm: bool = False) -> None:
+        super().__init__(sizes, shared, token_norm=token_norm)
+        self.fuse = nn.Linear(len(sizes.taps) * sizes.hidden, sizes.hidden, bias=False)
+
+    def drafting(self, given: DraftingInputs) -> Drafting:
+        """The same network while it drafts."""
+        raise NotImplementedError
 
     def fused(self, features: Tensor) -> Tensor:
         fused: Tensor = self.fuse(rms_normalize(features, self.sizes.epsilon).flatten(-2))
@@ -287,12 +316,6 @@ class DraftHead(DraftNetwork[H_co]):
     def fused_here(self, features: Tensor) -> Tensor:
         """`fused` of states of any format on any device, in its own format and on its own device."""
         return self.fused(features.to(self.norm))
-
-    def of_tokens(self, embedded: Tensor) -> Tensor:
-        """(…, d) input of a step, from the embeddings (…, d) of tokens."""
-        normed, product = rms_normalize(embedded, self.sizes.epsilon), self.token_product
-        taken: Tensor = normed * self.token_norm if product is None else product(normed)
-        return taken
 
 
 def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

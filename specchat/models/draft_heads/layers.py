@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.device_copy import to_device
-from specchat.models.draft_heads.sizes import LayerSizes
+from specchat.models.draft_heads.sizes import DecoderSizes
 
 
 def rms_normalize(states: Tensor, epsilon: float) -> Tensor:
@@ -51,7 +51,7 @@ class Rotation:
 class DecoderLayer(nn.Module):
     """Attention and an MLP, each added to what goes in. What attends to what is up to the caller."""
 
-    def __init__(self, sizes: LayerSizes) -> None:
+    def __init__(self, sizes: DecoderSizes) -> None:
         super().__init__()
         self.sizes = sizes
         d, queries = sizes.hidden, sizes.heads * sizes.head_dim

@@ -30,7 +30,15 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.draft_heads import FAMILIES, TrainedFamily
 from specchat.models.draft_heads.drafting import DraftingInputs, TextInputs, TokenInputs
-from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS, DraftHead, DraftNetwork, SharedWeights
+from specchat.models.draft_heads.head import (
+    OWN_EMBED,
+    OWN_HEAD,
+    TOKENS,
+    DraftHead,
+    DraftNetwork,
+    SharedWeights,
+    TokenNetwork,
+)
 from specchat.models.draft_heads.sizes import NetworkSizes, Sizes
 from specchat.models.weights.config_file import shown
 from specchat.models.weights.foreign_code import one_line
@@ -254,7 +262,13 @@ class HeadOfTarget:
         self._native = self._compiled is not None or (there and native_works())
 
     def load(self) -> DraftHead[Sizes]:
-        """A head on the processor in float32, each time a new one.
+        """As `load_any`, a head that reads states."""
+        head = self.load_any()
+        assert isinstance(head, DraftHead), "its drafter asks for a network that reads states"
+        return head
+
+    def load_any(self) -> TokenNetwork[NetworkSizes]:
+        """A network on the processor in float32, each time a new one.
 
         Raises:
             ConfigError: the sizes that its folder names are wrong.
@@ -262,33 +276,41 @@ class HeadOfTarget:
             ModelError: it was trained for a target of other sizes.
         """
         trained, target = self._trained, self._target
-        head = load_network(
+        network = load_network(
             trained.method,
             trained.options,
             trained.weights,
             lambda able: SharedWeights.of(target, able[: self._tokens]),
         )
-        assert isinstance(head, DraftHead), "its drafter asks for a network that reads states"
-        sizes = head.sizes
-        if sizes.hidden != target.hidden_size or sizes.taps[-1] >= target.layers:
+        assert isinstance(network, TokenNetwork), "its drafter asks for a network that reads embeddings"
+        sizes = network.sizes
+        deepest = sizes.taps[-1] if isinstance(sizes, Sizes) else 0
+        if sizes.hidden != target.hidden_size or deepest >= target.layers:
+            read = f"states of {sizes.hidden} numbers after layers up to {deepest}"
+            if not isinstance(sizes, Sizes):
+                read = f"embeddings of {sizes.hidden} numbers"
             raise ModelError(
-                f"trained drafter {trained.name!r} reads states of {sizes.hidden} numbers after layers up to "
-                f"{sizes.taps[-1]}; the target has {target.hidden_size} and {target.layers} layers"
+                f"trained drafter {trained.name!r} reads {read}; the target has {target.hidden_size} and "
+                f"{target.layers} layers"
             )
-        return head
+        return network
 
     def ready(self, head: DraftHead[Sizes], text: TextInputs | None = None) -> ReadyHead:
         """The head ready to draft; it is changed. `text` holds rows that are known already."""
-        compiled, shared, like = self._compiled, head.shared, self._like()
-        head.to(like)
-        product = partial(TorchHead, head.normed, like) if not self._native else _native(head)
-        given = DraftingInputs(
-            text or TextInputs(head.sizes.taps, head.fused_here),
-            self._token_inputs(head, like),
+        given = self.inputs(head, text or TextInputs(head.sizes.taps, head.fused_here))
+        return ReadyHead(head.drafting(given), given)
+
+    def inputs(self, network: TokenNetwork[NetworkSizes], text: TextInputs | None = None) -> DraftingInputs:
+        """What the network drafts from; it is changed. `text` has rows of the target's states, where it reads some."""
+        compiled, shared, like = self._compiled, network.shared, self._like()
+        network.to(like)
+        product = partial(TorchHead, network.normed, like) if not self._native else _native(network)
+        return DraftingInputs(
+            text or TextInputs((), lambda states: states),
+            self._token_inputs(network, like),
             TrimmedHead(product, shared.tokens, shared.head, None if shared.own_head else self._target.head_rows),
             1 if compiled is None else compiled.threads,
         )
-        return ReadyHead(head.drafting(given), given)
 
     def _like(self) -> Tensor:
         """A tensor on the device and in the format that it drafts in."""
@@ -296,7 +318,7 @@ class HeadOfTarget:
         dtype = torch.float32 if device.type == "cpu" else self._target.embed([0]).dtype
         return torch.empty(0, dtype=dtype, device=device)
 
-    def _token_inputs(self, head: DraftHead[Sizes], like: Tensor) -> TokenInputs:
+    def _token_inputs(self, head: TokenNetwork[NetworkSizes], like: Tensor) -> TokenInputs:
         """The inputs of its steps by token, through the compiled kernels where they have the target's embeddings."""
         shared, target = head.shared, self._target
 
@@ -314,10 +336,10 @@ class HeadOfTarget:
         writing: Callable[[Sequence[int], Tensor], None] = write
         if isinstance(product, NativeLinear) and embedding is not None:
             writing = EmbeddedProduct(product, embedding, head.sizes.epsilon).write
-        return TokenInputs(writing, target.vocab_size, head.sizes.hidden, self._known, like)
+        return TokenInputs(writing, target.vocab_size, head.token_width, self._known, like)
 
 
-def _native(head: DraftHead[Sizes]) -> Callable[[], HeadProduct[Tensor]]:
+def _native(head: TokenNetwork[NetworkSizes]) -> Callable[[], HeadProduct[Tensor]]:
     """Let the compiled kernels multiply for a head; returns the constructor of its output head."""
     kernels, arena = small_network_kernels(), Arena()
     for part in list(head.modules()):
