@@ -40,15 +40,16 @@ class DenoisingLoss:
             steps: not asked: windows are as long as the network's.
         """
         del steps
-        (texts, length), masks = batch.tokens.shape, network.sizes.masks
+        texts, masks, first = len(batch.tokens), network.sizes.masks, int(batch.first.min()) + 1
+        followed = batch.drafted(1, batch.tokens.shape[1] - 1)[:, first - 1 :]  # of the root, a token further on
+        length = followed.shape[1]
         time = torch.rand(texts, length, 1, generator=generator).clamp_min(_LEAST_TIME)
         masked = torch.rand(texts, length, masks, generator=generator) < time
         time, masked = time.to(batch.tokens.device), masked.to(batch.tokens.device)
-        held = torch.arange(length, device=time.device)[:, None] + 1 + torch.arange(masks, device=time.device)
-        followed = F.pad(batch.drafted(1, length - 1), (1, 0))  # windows stand behind the root, a token further on
+        held = torch.arange(length, device=time.device)[:, None] + first + 1 + torch.arange(masks, device=time.device)
         within = held <= batch.last[:, None, None] + 1
         chosen = masked & within & followed[..., None]
-        windows = network.windows(batch.tokens, ~masked & within)
+        windows = network.windows(batch.tokens, ~masked & within, first)
         rows, roots, places = chosen.nonzero(as_tuple=True)
         logits = logits_of(network, network.widen(windows[rows, roots, places]))
         wanted = columns[batch.tokens[rows, held[roots, places]]]

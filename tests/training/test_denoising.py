@@ -59,22 +59,22 @@ def test_the_loss_is_the_likelihood_of_masked_tokens_each_by_the_inverse_of_its_
     """Written down the long way, window by window; some tokens cannot be guessed."""
     network, (batch, _) = network_for(model, corpus, V // 2).requires_grad_(False), next(corpus.epoch(0, 0, 2))
     columns, generator = columns_of(network.shared.tokens, V), torch.Generator().manual_seed(5)
-    (texts, length), masks = batch.tokens.shape, 4
-    times = torch.rand(texts, length, 1, generator=generator)[..., 0]
-    masked = torch.rand(texts, length, masks, generator=generator) < times[..., None]
+    (texts, length), masks, begins = batch.tokens.shape, 4, int(batch.first.min()) + 1
+    times = torch.rand(texts, length - begins, 1, generator=generator)
+    masked = torch.rand(texts, length - begins, masks, generator=generator) < times
     total, windows, left_out = 0.0, 0, 0
     for text in range(texts):
         first, last, tokens = int(batch.first[text]), int(batch.last[text]), batch.tokens[text]
         for root in range(first + 1, last + 1):
             windows += 1
             within = [root + 1 + place <= last + 1 for place in range(masks)]
-            shown = torch.tensor([within[place] and not masked[text, root, place] for place in range(masks)])
+            shown = torch.tensor([within[place] and not masked[text, root - begins, place] for place in range(masks)])
             states = network.windows(tokens[None], shown)[0, root]
             laws = network.logits(network.widen(states)).log_softmax(-1)
             for place in range(masks):
                 if within[place] and not shown[place]:
                     column = int(columns[tokens[root + 1 + place]])
-                    total -= float(laws[place, column] / times[text, root]) if column >= 0 else 0.0
+                    total -= float(laws[place, column] / times[text, root - begins, 0]) if column >= 0 else 0.0
                     left_out += column < 0
     found, counted = loss_of(network, batch)
     assert counted == windows > 10

@@ -185,19 +185,19 @@ def attend_in_groups(queries: Tensor, text: KeysValues, own: KeysValues, sees: T
     No group sees rows of another, so each gets what it would get alone behind its part of the text.
 
     Args:
-        queries: (B, A, G, heads, head_dim), those of the group at every place.
-        text: (B, A, …), an entry at every place.
+        queries: (B, A, G, heads, head_dim), those of the groups at the last A places.
+        text: (B, S, …), an entry at every place.
         own: (B, A, M, …), further rows of every group.
         sees: (G, M) bool, which of them each query sees.
         back: the group at place t sees the entries up to t − `back`.
     """
-    (batch, places, group, heads, size), kv_heads = queries.shape, text.keys.shape[-2]
+    (batch, places, group, heads, size), (_, entries, kv_heads, _) = queries.shape, text.keys.shape
     grouped = queries.reshape(batch, places, group, kv_heads, heads // kv_heads, size) / size**0.5
-    ahead = torch.ones(places, places, dtype=torch.bool, device=queries.device).triu(1 - back)
+    ahead = torch.ones(places, entries, dtype=torch.bool, device=queries.device).triu(1 - back + entries - places)
     before = torch.einsum("bamhge,bthe->bhgmat", grouped, text.keys).masked_fill(ahead, -torch.inf)
     inside = torch.einsum("bamhge,bakhe->bhgmak", grouped, own.keys)
     inside = inside.masked_fill(~sees[:, None], -torch.inf)
     weights = torch.cat([before, inside], dim=-1).softmax(dim=-1)
-    mixed = torch.einsum("bhgmat,bthe->bamhge", weights[..., :places], text.values)
-    mixed = mixed + torch.einsum("bhgmak,bakhe->bamhge", weights[..., places:], own.values)
+    mixed = torch.einsum("bhgmat,bthe->bamhge", weights[..., :entries], text.values)
+    mixed = mixed + torch.einsum("bhgmak,bakhe->bamhge", weights[..., entries:], own.values)
     return mixed.reshape(batch, places, group, heads * size)

@@ -97,22 +97,23 @@ class SpecDiff(TokenNetwork[SpecDiffSizes]):
         """(…, 0): it reads none of the target's states."""
         return features[..., :0]
 
-    def windows(self, tokens: Tensor, shown: Tensor) -> Tensor:
-        """(B, S, γ, d) states in the windows behind every token of (B, S) texts. Differentiable.
+    def windows(self, tokens: Tensor, shown: Tensor, first: int = 0) -> Tensor:
+        """(B, S − first, γ, width) states in the windows behind every token of (B, S) texts from `first` on.
+        Differentiable.
 
         Args:
-            shown: (B, S, γ) bool, or what expands to it: which places of a window hold their token, not a mask.
+            shown: (B, S − first, γ) bool, or what expands to it: which places of a window hold their token, not a mask.
         """
         (texts, length), masks = tokens.shape, self.sizes.masks
         positions = torch.arange(length, device=tokens.device)
-        places = positions[:, None] + 1 + torch.arange(masks, device=tokens.device)
+        places = positions[first:, None] + 1 + torch.arange(masks, device=tokens.device)
         text = self.of_tokens(self.shared.embed(tokens))
         window = torch.where(shown[..., None], text[:, places.clamp_max(length - 1)], self.masked.to(text.dtype))
         sees = torch.ones(masks, masks, dtype=torch.bool, device=tokens.device)
         for number, layer in enumerate(self.stack, 1):
             _, *before = layer.before_attention(text, positions)
             queries, *own = (
-                each.view(texts, length, masks, *each.shape[2:])
+                each.view(texts, length - first, masks, *each.shape[2:])
                 for each in layer.before_attention(window.flatten(1, 2), places.flatten())
             )
             window = layer.after_attention(
