@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +16,6 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 _HOST = torch.device("cpu")
 _COPIES_TO_HOST = "copy to the host"
@@ -192,6 +191,19 @@ def _is_there(device: Any) -> bool:
     return device is not None and torch.device(device).type in (_TOLD.device.type, "meta")
 
 
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _each(change: Callable[[Any], Any], value: Any) -> Any:
+    """A value with what is in lists and tuples changed. (torch's own `tree_map` took half the time of a pass.)"""
+    return type(value)([_each(change, one) for one in value]) if isinstance(value, list | tuple) else change(value)
+
+
 def _wrapped(value: Any) -> Any:
     if not isinstance(value, Tensor) or isinstance(value, DeviceTensor):
         return value
@@ -207,7 +219,7 @@ def _held(value: Any) -> Any:
 def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operation makes, on the device where one of its tensors is there or it is told to."""
     name = func._schema.name.removeprefix("aten::")
-    tensors = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+    tensors = [*_tensors(args), *_tensors(kwargs.values())]
     there = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
     if name in _COPIES and (there or _is_there(_wanted(func, args, kwargs))):
         return _moved(func, name, args, kwargs)
@@ -236,13 +248,13 @@ def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     if name == "bmm" and func._overloadname == "dtype":
         made = torch.bmm(args[0].held.to(args[2]), args[1].held.to(args[2]))
     else:
-        made = func(*tree_map(_held, args), **tree_map(_held, kwargs))
+        made = func(*_each(_held, args), **{key: _each(_held, value) for key, value in kwargs.items()})
     _TOLD.launches += 1
     if "out" in kwargs:
         return kwargs["out"]
     if func._schema.is_mutable and name.endswith("_") and isinstance(args[0], DeviceTensor):
         return args[0]
-    return tree_map(_wrapped, made)
+    return _each(_wrapped, made)
 
 
 def _wanted(func: Any, args: Any, kwargs: Any) -> Any:

@@ -139,9 +139,9 @@ class Waited(Protocol):
     def __call__(self, where: str = "", /) -> float: ...
 
 
-def a_round(networks: tuple[Any, Any], dtype: str = "float32", **settings: Any) -> Waited:
+def a_round(networks: tuple[Any, Any], dtype: str = "float32", max_tokens: int = 12, **settings: Any) -> Waited:
     """Waits a round of a reply, of those lines of the product that have this in their name."""
-    said, counted = said_there(networks, "cuda", dtype, **{**ROUNDS, **settings}, max_tokens=24)
+    said, counted = said_there(networks, "cuda", dtype, **{**ROUNDS, **settings}, max_tokens=max_tokens)
     once = ("synchronize",)  # the clock of the prompt
     lines = {line: times for line, times in counted.items() if not line.startswith(once)}
     return lambda where="", /: sum(times for line, times in lines.items() if where in line) / len(said.rounds)
@@ -187,7 +187,7 @@ def test_a_trained_network_waits_once_a_level(networks, settings, dtype):
     """One that guesses a whole tree at once waits once. Its tensors, and its table of rotations, are sent once."""
     whole_trees = settings["drafter"] in {"medusa", "selector", "amphista", "parallel_spec", "prompt_tokens"}
     levels = 1 if whole_trees else ROUNDS["depth"]
-    waited = a_round(networks, dtype, **settings)
+    waited = a_round(networks, dtype, max_tokens=24, **settings)
     # A token of the text that is asked about for the first time.
     new = waited("models/draft_heads/selector") + waited("models/draft_heads/head")
     assert new <= 0.15
