@@ -49,18 +49,16 @@ class SmallestBudget(Controller):
 EVERY = 24
 """One round at least of so many is plain. It changes no text, and costs some 2 % of the speed."""
 
-SOONER = ((FEWEST_PLAIN_ROUNDS * 4, 4), (56, 12))
-"""Until this round of a reply it is one of so many, so that a short reply has enough of them for a figure.
+OPENING = 12
+"""So many rounds at the beginning of a reply have guesses: a reply that ends soon has too few plain ones for a figure,
+and would be slowed for nothing."""
+
+SOONER = ((OPENING + 3 * FEWEST_PLAIN_ROUNDS, 3), (60, 12))
+"""Until this round of a reply it is one of so many, so that there are soon enough of them for a figure.
 
 The second pair is there because one plain round must not stand for much more of a reply than another: with 24 right
 after 4 or 3, replies of 50 to 150 rounds had no figure in an eighth of all cases, or an interval that was too short.
 """
-
-OPENING = 4
-"""So many rounds at the beginning of the first reply have guesses: they are the first that somebody sees."""
-
-_FIRST_SIZE = 3
-"""After them a plain round comes in every three, until there are as many as in other replies."""
 
 _GOLDEN = 0.6180339887498949
 """Steps of this size fall evenly, and never in step with anything that repeats, such as another program's bursts."""
@@ -68,38 +66,31 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass
 class PlainRounds(Controller):
-    """Has one round in 4, later in 24, decoded plainly, unless the controller inside already did."""
+    """Has one round in 3, later in 24, decoded plainly, unless the controller inside already did."""
 
     controller: Controller
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
-    _replies: int = field(default=0, init=False)  # that were begun
 
     def plan(self, context: Context) -> Budget:
         """The controller's budget, or one without nodes where a plain round is due."""
         if context.round == 0:
-            self._done, self._replies = -1, self._replies + 1
-        block, place, size = self._block(context.round)
+            self._done = -1
+        block, place, size = _block(context.round)
         if self._done != block and place == _place(block, size):
             return Budget(nodes=0, depth=0, width=0, why="to compare with")
         return self.controller.plan(context)
 
     def observe(self, round: Round) -> None:
         if round.budget.nodes == 0:
-            self._done, _, _ = self._block(round.index)
+            self._done, _, _ = _block(round.index)
         self.controller.observe(round)
-
-    def _block(self, round: int) -> tuple[int, int, int]:
-        """Which block a round is in, its place there, and the block's size."""
-        ends, size = SOONER[0]
-        if self._replies > 1 or round >= ends:
-            return _block(round)
-        block, place = divmod(round - OPENING, _FIRST_SIZE)
-        return (block, place, _FIRST_SIZE) if 0 <= block < ends // size else (-1, 0, _FIRST_SIZE)
 
 
 def _block(round: int) -> tuple[int, int, int]:
-    """Which block a round is in, its place there, and the block's size."""
-    before, begins = 0, 0
+    """Which block a round is in, −1 for the opening, its place there, and the block's size."""
+    before, begins = 0, OPENING
+    if round < begins:
+        return -1, round, begins
     for ends, size in SOONER:
         if round < ends:
             break
