@@ -13,14 +13,19 @@ from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import new_network, save_weights
 
 
-def draft_sizes(hidden: int = 32, **changes: int) -> DraftModelSizes:
+def draft_sizes(hidden: int = 32, **changes: Any) -> DraftModelSizes:
     """Two layers as wide as the target, some sizes changed."""
-    known = {"layers": 2, "inner": 64, "heads": 4, "kv_heads": 2, "head_dim": 8}
+    known: dict[str, Any] = {"layers": 2, "inner": 64, "heads": 4, "kv_heads": 2, "head_dim": 8}
     return DraftModelSizes(hidden, **{**known, **changes})
 
 
 def draft_folder(
-    folder: Path, seed: int = 3, target_sha256: str = "ab" * 32, tokens: range = range(8), **changes: Any
+    folder: Path,
+    seed: int = 3,
+    target_sha256: str = "ab" * 32,
+    tokens: range = range(8),
+    target: str = "tiny",
+    **changes: Any,
 ) -> TrainedDrafter:
     """A folder of weights that are as large as trained ones, for these tokens; `changes` of `draft_sizes`."""
     folder.mkdir(parents=True)
@@ -37,7 +42,7 @@ def draft_folder(
     return write_drafter(
         folder,
         method="draft_model",
-        target="tiny",
+        target=target,
         target_sha256=target_sha256,
         licence="Apache-2.0",
         options=made.options(),

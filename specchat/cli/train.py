@@ -65,6 +65,14 @@ def train(
         int,
         typer.Option(metavar="<int>", help="Of prompt_tokens or mtp: embeddings for one place, averaged; 1 to 16."),
     ] = 1,
+    depths: Annotated[
+        str,
+        typer.Option(
+            metavar="1,2,…",
+            help="Of draft_model: numbers of layers that each learn to guess alone, so that sure tokens leave early.",
+            show_default="2, all at once",
+        ),
+    ] = "",
     plain: Annotated[
         str,
         typer.Option(
@@ -104,6 +112,7 @@ def train(
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.trained_drafters import JUDGE, suggested_name
     from specchat.training.limits import (
+        depths_of,
         method_of,
         refuse_plain,
         refuse_unknown_loss,
@@ -119,7 +128,7 @@ def train(
     def request() -> TrainingRequest:
         return TrainingRequest(
             pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts, ensemble,
-            plain,
+            plain, depths,
         )  # fmt: skip
 
     if drafter == JUDGE:
@@ -131,6 +140,7 @@ def train(
     refuse_unknown_loss(drafter, loss, reference, select, start)
     refuse_unknown_texts(drafter, texts)
     refuse_plain(drafter, plain, start)
+    depths_of(drafter, depths)
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now

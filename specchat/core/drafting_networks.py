@@ -364,6 +364,19 @@ class GuessesSome(Protocol):
         """These tokens, the most frequent first; empty where it can guess all."""
 
 
+@runtime_checkable
+class LeavesEarly(Protocol):
+    """A model whose first layers were trained to guess by themselves, at several depths."""
+
+    def leaving_early(self, sure: Sequence[float]) -> Model:
+        """The same model with a cache of its own, in which a token leaves at the first depth where its likeliest next
+        token is as probable as `sure` says: for each depth but the last, or one for all.
+
+        Raises:
+            UsageError: there are not as many as depths but the last.
+        """
+
+
 @record
 class ChunkScores:
     """How well the chunks of a text answer what is read next.

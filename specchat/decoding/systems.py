@@ -607,7 +607,17 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "S2D", "2407.01955", "model",
-        differs="no draft model is trained to stop at several depths",
+        (
+            "training/test_sorted_training.py::test_every_depth_is_better_than_the_same_depth_of_one_that_learnt_at_full_depth_alone",
+            "training/test_sorted_training.py::test_one_draft_model_drafts_for_the_target_that_it_learnt_from_and_for_another",
+            "models/test_early_exits.py::test_exits_move_down_and_fewer_layers_are_computed_as_the_probability_asked_for_falls",
+            "models/test_early_exits.py::test_each_token_gets_the_law_of_the_layers_up_to_where_it_leaves_whoever_left_before",
+            "models/test_early_exits.py::test_draws_are_distributed_as_their_q_which_is_the_law_of_the_depth_that_the_node_left_at",
+        ),
+        "a draft model of its own with a few layers is trained, not a pretrained one fine-tuned. The probabilities at which "
+        "tokens leave are set by hand, not chosen for each target. What left early is read by the deeper layers once a "
+        "later token goes there",
+        also="`draft_model.leave_at`, with a draft model of `specchat train --depths`",
     ),
 )  # fmt: skip
 """Every published system that specchat knows of, absent ones included."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.device_copy import to_device
-from specchat.core.drafting_networks import GuessesSome, LearningDraft
+from specchat.core.drafting_networks import GuessesSome, LearningDraft, LeavesEarly
 from specchat.core.noise import Noise, Stream
 from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST, EVERYTHING, FIRST, HeadNeeds, HeadOfSome, PassRequest
@@ -24,7 +24,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
-from specchat.drafters.options import DraftModelOptions
+from specchat.drafters.options import DraftModelOptions, probabilities
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import LikeliestByNode, for_frontier, likeliest_of, named_by, points_below
 from specchat.drafters.stop_head import StopHead, joined_state, split_state
@@ -56,10 +56,13 @@ class DraftModel(CompiledDrafter):
     it does not depend on the tree at all.
 
     Of a large vocabulary only the tokens in use have rows of the head (`FrequentHead`); q is then a law of these.
-    With `stop` below 1 a branch ends where a head that learns from the rounds expects a refusal (`StopHead`).
+    With `stop` below 1 a branch ends where a head that learns from the rounds expects a refusal (`StopHead`). Of a
+    model that was trained at several depths, sure tokens leave at the first ones (`leave_at`, `EarlyExits`): q is the
+    law of the depth that a token left at.
 
     Reference: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, arXiv:2211.17192;
-    Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978.
+    Daliri, Musco, Suresh, Drafter-Invariant Speculative Decoding, arXiv:2408.07978; Kavehzadeh et al., S2D,
+    arXiv:2407.01955 (`leave_at`).
     """
 
     @classmethod
@@ -75,22 +78,25 @@ class DraftModel(CompiledDrafter):
     ) -> None:
         """Nothing read yet; `reads` says what of a text the draft model gets to see, if not the option `window`."""
         assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
-        self._model = parts.draft_model
+        self._model: Model = parts.draft_model
+        sure = probabilities(options.leave_at)
+        if isinstance(self._model, LeavesEarly) and min(sure) < 1.0:
+            self._model = self._model.leaving_early(sure)
         self._vocab_size = parts.vocab_size
         super().__init__(parts.proposer)
         self._noise = parts.noise
         self._reads = reads or partial(first_and_last, window=options.window)
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
-        self._head = FrequentHead(parts.draft_model, options.trim, parts.vocab_size)
+        self._head = FrequentHead(self._model, options.trim, parts.vocab_size)
         self._tree: TokenTree | None = None
         self._begun = 0  # tokens of the text that its tree goes on from
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
-        model, self._unused_head = parts.draft_model, b""
-        self._stop = StopHead(model.hidden_size, options.stop, parts.draft_sha256) if options.stop < 1.0 else None
-        self._last = model.layers - 1
+        width, self._unused_head = self._model.hidden_size, b""
+        self._stop = StopHead(width, options.stop, parts.draft_sha256) if options.stop < 1.0 else None
+        self._last = self._model.layers - 1
         self._learning = parts.learning(options.divergence, options.topics) if parts.name == "draft_model" else None
         self._states: dict[int, Tensor] = {}  # by node of its tree, where it learns
 

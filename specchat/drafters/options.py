@@ -93,6 +93,20 @@ def learns_topics() -> Any:
     )  # fmt: skip
 
 
+def probabilities(text: str) -> tuple[float, ...]:
+    """The numbers of `draft_model.leave_at`; UsageError for one that is no probability."""
+    try:
+        numbers = tuple(float(word) for word in text.split("/"))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(0.0 <= number <= 1.0 for number in numbers):
+        raise UsageError(
+            f"draft_model.leave_at = {short(text)} is not a number from 0 to 1, or several with / between them, as "
+            "0.7/0.5"
+        )
+    return numbers
+
+
 @dataclass(frozen=True)
 class DraftModelOptions:
     drawing: str = option(
@@ -110,6 +124,12 @@ class DraftModelOptions:
         minimum=-1,
     )
     stop: float = stops()
+    leave_at: str = option(
+        "0.7",
+        "with a draft model that was trained at several depths, a token leaves at the first whose likeliest next token "
+        "has at least this probability: one for all depths but the last, or one for each, as 0.7/0.5; 1: never",
+        check=probabilities,
+    )
     divergence: str = learns_by()
     topics: int = learns_topics()
 

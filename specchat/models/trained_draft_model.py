@@ -7,7 +7,9 @@ from torch import Tensor
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.errors import ModelError
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.early_exits import NestedDecoder
 from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.draft_language_model import DraftLanguageModel, shape_of
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network, read_tokens
@@ -23,13 +25,19 @@ from specchat.models.weights.weight_source import (
 )
 
 
-def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
-    """A trained draft model beside its target: in its precision, by its kernels, with its tokenizer.
+def load_trained_draft(
+    trained: TrainedDrafter, target: Loaded, lender: tuple[WeightSource, Shape] | None = None
+) -> Loaded:
+    """A trained draft model beside a target: in its precision, by its kernels, with its tokenizer.
+
+    Args:
+        lender: weights and shape of the model that it was trained for, whose embedding and head it uses; None where
+            that is the target. The target must have the same tokens.
 
     Raises:
         ConfigError: the sizes that its folder names are wrong.
         WeightsError: its file is damaged, or holds another network.
-        ModelError: the target has states of another width, or runs through transformers.
+        ModelError: the model it was trained for has states of another width, or the target runs through transformers.
     """
     file = target.prunable
     if not isinstance(file, PrunableFile):
@@ -39,22 +47,25 @@ def load_trained_draft(trained: TrainedDrafter, target: Loaded) -> Loaded:
         )
     layers = load_network(trained.method, trained.options, trained.weights, lambda tokens: SharedWeights.none())
     assert isinstance(layers, DraftLanguageModel), "it is listed as a draft model"
-    source, whole = file.opened()
+    source, whole = lender or file.opened()
     if layers.sizes.hidden != whole.hidden:
         raise ModelError(
-            f"trained draft model {trained.name!r} has states of {layers.sizes.hidden} numbers; the target has "
-            f"{whole.hidden}"
+            f"trained draft model {trained.name!r} has states of {layers.sizes.hidden} numbers; "
+            f"{'the target' if lender is None else trained.target} has {whole.hidden}"
         )
     tokens = read_tokens(trained.weights).tolist()
-    if max(tokens) >= whole.vocab_size:
-        raise ModelError(
-            f"trained draft model {trained.name!r} guesses token {max(tokens)}; the target has {whole.vocab_size}"
-        )
+    if max(tokens) >= (least := min(whole.vocab_size, target.model.vocab_size)):
+        raise ModelError(f"trained draft model {trained.name!r} guesses token {max(tokens)}; the target has {least}")
     shape = shape_of(layers.sizes, whole.vocab_size, tied=whole.tied, embedding_scale=whole.embedding_scale)
     between = LayersBetween(source, layers, str(trained.weights))
     network = file.network(shape, between)
     between.forget_layers()
-    model = Decoder(network, file.target.context_tokens, drafts=True, name=trained.name, guessable=tokens)
+    context, depths = file.target.context_tokens, layers.sizes.depths
+    model = (
+        NestedDecoder(network, context, depths, trained.name, tokens)
+        if len(depths) > 1
+        else Decoder(network, context, drafts=True, name=trained.name, guessable=tokens)
+    )
     return Loaded(
         trained.name, model, target.tokenizer, target.eos_ids, network.nbytes, target.precision, network.kernels
     )

@@ -146,6 +146,9 @@ class Distillation:
     Reference: Zhou et al., DistillSpec, arXiv:2310.08461. Differs: of the target's law its 32 likeliest tokens are
     known, and all others count as one. `draft_texts` lets the network write what it learns from.
 
+    A network of several depths learns at all of them in every step, by the mean of their losses: sorted fine-tuning,
+    Kavehzadeh et al., S2D, arXiv:2407.01955.
+
     Args:
         loss: one of `LOSSES`.
         reference: an earlier draft model for the same target, that decides which places are learnt from; None: all.
@@ -162,17 +165,17 @@ class Distillation:
         """The mean over all places that are learnt from, and how many there are; as `chain_loss`, of one step."""
         rows, places = batch.drafted(1, batch.tokens.shape[1] - 1).nonzero(as_tuple=True)
         labels = labels_at(batch, rows, places + 1, columns)
-        logits = self._logits(network, batch, rows, places)
-        found = self.loss(logits, labels, generator)
+        by_depth = [logits_of(network, states[rows, places]) for states in _states(network, batch)]
+        found = torch.stack([self.loss(logits, labels, generator) for logits in by_depth]).mean(dim=0)
         if self.reference is not None and len(rows):
             with torch.no_grad():
-                others = self._logits(self.reference, batch, rows, places)
+                others = logits_of(self.reference, _states(self.reference, batch)[-1][rows, places])
                 wanted = columns[batch.likeliest[rows, places + 1, 0]]
                 wrong = (others.argmax(dim=1) != wanted) & (wanted >= 0)
-                further = divergence(logits, labels) - divergence(others, labels)
+                further = divergence(by_depth[-1], labels) - divergence(others, labels)
             found = found[self.select(further, wrong, rows)]
         return found.sum() / max(1, len(found)), len(found)
 
-    def _logits(self, network: DraftNetwork[NetworkSizes], batch: Batch, rows: Tensor, places: Tensor) -> Tensor:
-        (states,) = network.states(network.fused(batch.features), batch.tokens, 1)
-        return logits_of(network, states[rows, places])
+
+def _states(network: DraftNetwork[NetworkSizes], batch: Batch) -> list[Tensor]:
+    return network.states_by_depth(network.fused(batch.features), batch.tokens)

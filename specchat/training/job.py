@@ -26,6 +26,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError, UsageError, WeightsError, short
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.draft_heads import FAMILIES
+from specchat.models.draft_heads.draft_language_model import DraftModelSizes
 from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.loading import family_of, load_network, new_network, read_tokens
 from specchat.models.draft_heads.masks import PromptTokens, PromptTokenSizes
@@ -45,6 +46,7 @@ from specchat.training.limits import (
     SELECTIONS,
     SELF,
     TREE_LOSS,
+    depths_of,
     refuse_other_method,
     texts_per_batch,
 )
@@ -128,9 +130,7 @@ class Job:
         self._tell = tell
         shape = subject.model.network.shape
         made, taps = family_of(request.drafter).load(), tapped_layers(subject.model.layers)
-        self._recipe, self._sizes = made.recipe, made.sizes_for(shape, taps)
-        if isinstance(self._sizes, PromptTokenSizes):
-            self._sizes = dataclasses.replace(self._sizes, ensemble=request.ensemble)
+        self._recipe, self._sizes = made.recipe, sizes_asked_for(made.sizes_for(shape, taps), request)
         self._start, self._reference = start, reference
         self._plain = PlainText.of(request.plain, subject.vocabulary) if request.plain else None
         if start is not None:
@@ -381,6 +381,15 @@ class Job:
         )
 
 
+def sizes_asked_for(sizes: NetworkSizes, request: TrainingRequest) -> NetworkSizes:
+    """These sizes with what a request says of them."""
+    if isinstance(sizes, PromptTokenSizes):
+        return dataclasses.replace(sizes, ensemble=request.ensemble)
+    if isinstance(sizes, DraftModelSizes) and (depths := depths_of(request.drafter, request.depths)):
+        return dataclasses.replace(sizes, layers=depths[-1], depths=depths)
+    return sizes
+
+
 def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_sha256: str) -> None:
     """Refuse a drafter of another method, target or size than is trained; UsageError says what to do instead."""
     named = f"--from {short(start.name)}"
@@ -464,5 +473,6 @@ def command(request: TrainingRequest) -> str:
     words += f" --texts {request.texts}" if request.texts else ""
     words += f" --plain {request.plain}" if request.plain else ""
     words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
+    words += f" --depths {request.depths}" if request.depths else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

@@ -15,7 +15,7 @@ from specchat.config.toml_file import NAME
 from specchat.config.trained_drafters import TrainedDrafter, free_name, whose_name
 from specchat.errors import UsageError, nearest, short
 from specchat.models.draft_heads import FAMILIES, methods
-from specchat.models.draft_heads.sizes import LEAST_TEXTS, MOST_ENSEMBLE
+from specchat.models.draft_heads.sizes import LEAST_TEXTS, MOST_DEPTH, MOST_ENSEMBLE
 from specchat.models.hub import checksum, fetching
 from specchat.models.hub.disk import OnProgress
 from specchat.models.hub.trained_drafters import ListedDrafter, damage, drafters_of, found_drafters, listed_drafters
@@ -187,6 +187,21 @@ def refuse_ensemble(drafter: str, ensemble: int) -> None:
         raise UsageError(f"--ensemble {ensemble} must be 1 to {MOST_ENSEMBLE}")
     if ensemble > 1 and drafter not in (masks := methods("masks")):
         raise UsageError(f"--ensemble is for --drafter {' and '.join(masks)}; {drafter} has no masks")
+
+
+def depths_of(drafter: str, depths: str) -> tuple[int, ...]:
+    """The numbers of `--depths`; UsageError for other than ascending numbers of layers, or another drafter."""
+    if not depths:
+        return ()
+    if drafter not in (able := methods("draft model")):
+        raise UsageError(f"--depths is for --drafter {' and '.join(able)}; {drafter} guesses at its last layer alone")
+    words = [word.strip() for word in depths.split(",")]
+    found = tuple(int(word) for word in words if word.isdecimal() and len(word) < 4)
+    if len(found) < len(words) or sorted(set(found)) != list(found) or not 1 <= found[0] <= found[-1] <= MOST_DEPTH:
+        raise UsageError(
+            f"--depths {short(depths)} are not ascending numbers of layers from 1 to {MOST_DEPTH}, as 1,2,4"
+        )
+    return found
 
 
 def refuse_plain(drafter: str, plain: str, start: str) -> None:

@@ -13,6 +13,7 @@ from specchat.errors import TrainingError
 from specchat.training.limits import (
     CHATS,
     SELF,
+    depths_of,
     refuse_ensemble,
     refuse_hiding,
     refuse_impossible,
@@ -47,6 +48,8 @@ class TrainingRequest:
         plain: a file of plain text that a draft model learns first; empty for none.
         texts: who writes what it learns from; empty for the first of `TEXTS`.
         ensemble: so many embeddings of masks stand for one place.
+        depths: numbers of layers of a draft model that each learn to guess by themselves, with commas; empty for all
+            of its layers alone.
     """
 
     pair: str
@@ -64,6 +67,7 @@ class TrainingRequest:
     texts: str = ""
     ensemble: int = 1
     plain: str = ""
+    depths: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -77,6 +81,7 @@ class TrainingRequest:
         refuse_unknown_texts(self.drafter, self.texts)
         refuse_plain(self.drafter, self.plain, self.start)
         refuse_ensemble(self.drafter, self.ensemble)
+        depths_of(self.drafter, self.depths)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)

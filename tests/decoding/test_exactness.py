@@ -28,7 +28,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
-from contracts.models import MODELS, perturbed, shared_network
+from contracts.models import MODELS, own_decoder, perturbed, shared_network
 from contracts.models import V as NETWORK_V
 from contracts.proposing import Proposing
 from rows import each_row
@@ -42,6 +42,7 @@ from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.errors import ProposalError
 from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.decoder.early_exits import NestedDecoder
 from specchat.settings import COLDEST
 from specchat.trees import TREE_POLICIES
 
@@ -134,7 +135,8 @@ def test_the_drafts_of_these_tests_are_often_right_and_often_wrong(settings):
 )
 def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, settings):
     subject = MODELS[name](family, 256)
-    draft = ReferenceModel(perturbed(shared_network(family), 0.05), 256)
+    whole = own_decoder(perturbed(shared_network(family), 0.05), 256)
+    draft = NestedDecoder(whole.network, 256, (*range(1, whole.layers + 1),), "draft", ())
     said = reply(
         subject.model,
         draft,
@@ -143,6 +145,7 @@ def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, 
         drafter=drafter.name,
         policy="expansion",
         max_tokens=16,
+        method_options={"draft_model.leave_at": "0.3"},
         **settings,
     )
     # Its numbers are rounded, so only its own plain decoding says what the native target would have written.

@@ -282,8 +282,8 @@ class SaysLogitsTimes:
     def fused(self, features):
         return features[..., -1, :]
 
-    def states(self, fused, tokens, steps):
-        return [fused[:, 1 : fused.shape[1] - steps + 1]]
+    def states_by_depth(self, fused, tokens):
+        return [fused[:, 1:]]
 
     def logits(self, states):
         return self._factor * self._model.head(states)

@@ -99,7 +99,7 @@ class Decoder(CachedModel["Decoder"]):
         return self.read_to_end(running, said)
 
     @property
-    def joint_weights(self) -> Network:
+    def joint_weights(self) -> Network | None:
         return self.network
 
     def joint_groups(self, planned: Sequence[Pass]) -> list[list[int]]:

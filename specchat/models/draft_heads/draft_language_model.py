@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from specchat.errors import ConfigError
 from specchat.models.decoder.differentiable_layer import layer_output
 from specchat.models.decoder.shape import AttentionKind, Shape
 from specchat.models.draft_heads.head import DraftNetwork, Recipe, SharedWeights
@@ -22,9 +23,19 @@ _NORMS = ("input_norm", "mlp_norm")
 
 @dataclass(frozen=True, kw_only=True)
 class DraftModelSizes(DecoderSizes):
-    """Sizes of the language model that is trained for `draft_model`, with so many decoder `layers`."""
+    """Sizes of the language model that is trained for `draft_model`, with so many decoder `layers`.
+
+    `depths` are the numbers of layers that were trained to guess by themselves, all of them the last; empty where only
+    all of them were.
+    """
 
     layers: int = size(MOST_DEPTH)
+    depths: tuple[int, ...] = size(MOST_DEPTH, default=())
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.depths and self.depths[-1] != self.layers:
+            raise ConfigError(f"depths = {list(self.depths)} does not end with layers = {self.layers}")
 
 
 class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
@@ -34,8 +45,8 @@ class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
     and keys that rotate together lie side by side.
 
     Reference: Zhou et al., DistillSpec, arXiv:2310.08461; Goel et al., Direct Alignment of Draft Model for Speculative
-    Decoding with Chat-Fine-Tuned LLMs, arXiv:2403.00858. Differs: embedding and head stay the
-    target's.
+    Decoding with Chat-Fine-Tuned LLMs, arXiv:2403.00858; several `depths` in one: Kavehzadeh et al., S2D: Sorted
+    Speculative Decoding, arXiv:2407.01955. Differs: embedding and head stay the target's.
     """
 
     recipe = Recipe(reads_back=True, distils=True)
@@ -81,11 +92,21 @@ class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """As `DraftNetwork.states`, after the texts' own tokens: those of a chain as long as it is right."""
-        hidden = self.shared.embed(tokens)
+        hidden, anchors = self._after_depths(tokens)[-1], tokens.shape[1] - steps
+        return [hidden[:, step : anchors + step] for step in range(1, steps + 1)]
+
+    def states_by_depth(self, fused: Tensor, tokens: Tensor) -> list[Tensor]:
+        """As `DraftNetwork.states_by_depth`, the states after the layers up to each of `depths`."""
+        return [hidden[:, 1:] for hidden in self._after_depths(tokens)]
+
+    def _after_depths(self, tokens: Tensor) -> list[Tensor]:
+        """(B, S, d) states of (B, S) tokens after each of `depths`; after the last layer alone where there are none."""
+        hidden, found = self.shared.embed(tokens), []
         for layer in range(self.sizes.layers):
             hidden = layer_output(self.shape, self, layer, hidden)
-        anchors = tokens.shape[1] - steps
-        return [hidden[:, step : anchors + step] for step in range(1, steps + 1)]
+            if layer + 1 in (self.sizes.depths or (self.sizes.layers,)):
+                found.append(hidden)
+        return found
 
 
 def shape_of(sizes: DraftModelSizes, vocab_size: int = 0, *, tied: bool = True, embedding_scale: float = 1.0) -> Shape:

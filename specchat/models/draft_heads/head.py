@@ -201,6 +201,11 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         """
         raise NotImplementedError
 
+    def states_by_depth(self, fused: Tensor, tokens: Tensor) -> list[Tensor]:
+        """(B, S − 1, d) each: `states` of one step, of every part of the network that is to guess by itself; all of it
+        is the last."""
+        return self.states(fused, tokens, 1)
+
     def learning_states(
         self, fused: Tensor, batch: Batch, columns: Tensor, steps: int, glancing: float, generator: torch.Generator
     ) -> list[Tensor]:

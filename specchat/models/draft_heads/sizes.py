@@ -125,11 +125,13 @@ def _check(field: dataclasses.Field[Any], value: Any) -> None:
         if not (number and math.isfinite(value) and 0 < value <= most):
             raise ConfigError(f"{field.name} = {short(value)} is not a number above 0, at most {most:g}")
         return
-    numbers = value if isinstance(value, tuple) else (value,)
-    if isinstance(value, tuple) != (field.name == "taps") or not all(
+    numbers, several = value if isinstance(value, tuple) else (value,), str(field.type).startswith("tuple")
+    if isinstance(value, tuple) != several or not all(
         type(number) is int and least <= number <= most for number in numbers
     ):
-        what = "a list of whole numbers" if field.name == "taps" else "a whole number"
+        what = "a list of whole numbers" if several else "a whole number"
         raise ConfigError(f"{field.name} = {short(value)} is not {what} from {least} to {most}")
+    if value == field.default:
+        return
     if isinstance(value, tuple) and (not value or sorted(set(value)) != list(value) or len(value) > MOST_DEPTH):
         raise ConfigError(f"{field.name} = {short(list(value))} are not ascending layers, one to {MOST_DEPTH} of them")

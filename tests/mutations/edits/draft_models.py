@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutations.mutation import DRAFTER, Mutation
 
+EXITS = "tests/models/test_early_exits.py"
+
 EDITS = (
     Mutation(
         "drafter draft_model",
@@ -44,6 +46,38 @@ EDITS = (
         "float(token == place.token)",
         "float(token != place.token)",
         ("tests/drafters/test_stop_head.py", "-k", "new_texts"),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "says of a token that goes on what the depth before says",
+        "EarlyExits.read",
+        "states[going], asked = deeper, len(going)",
+        "asked = len(going)",
+        (EXITS, "-k", "each_token"),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "reads tokens anew where the states of the layers below go on",
+        "Level._pass",
+        "running if self.below is None else dataclasses.replace(running, embed=partial(self._states_below, plan))",
+        "running",
+        (EXITS, "-k", "each_token"),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "lets sure tokens go on and unsure ones leave",
+        "EarlyExits.read",
+        "confidence(said) < sure",
+        "confidence(said) >= sure",
+        (EXITS, "-k", "exits_move_down"),
+    ),
+    Mutation(
+        "drafter draft_model",
+        "drafts for a target with other tokens",
+        "_is_lent",
+        "len(places) == 2 and not differing_tokens(*places)[0]",
+        "len(places) == 2",
+        ("tests/engine/test_trained_draft_models.py", "-k", "lent_only"),
     ),
     Mutation(
         "drafter pruned",

@@ -66,6 +66,14 @@ EDITS = (
         ("tests/models/test_published_drafters.py", "-k", "formulas"),
     ),
     Mutation(
+        "drafter draft_model",
+        "learns at its last depth alone",
+        "Distillation.__call__",
+        "torch.stack([self.loss(logits, labels, generator) for logits in by_depth]).mean(dim=0)",
+        "torch.stack([self.loss(logits, labels, generator) for logits in by_depth])[-1]",
+        ("tests/training/test_sorted_training.py",),
+    ),
+    Mutation(
         "drafter clover",
         "leaves the factors of the tokens' norm out",
         "TokenNetwork.of_tokens",
