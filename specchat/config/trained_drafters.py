@@ -85,15 +85,17 @@ class TrainedDrafters:
 
     Args:
         target: what the target is called.
-        fitting: verified and trained for this target, the newest first.
+        fitting: verified and trained for this target, the newest first; behind them those of `lent`.
         refused: by name, those that cannot be used with this target.
         fetchable: method → names of drafters for this target that are not here and can be fetched.
+        lent: names of draft models that were trained for another target with the same tokens, whose weights are here.
     """
 
     target: str = "this target"
     fitting: tuple[TrainedDrafter, ...] = ()
     refused: Mapping[str, RefusedDrafter] = field(default_factory=dict)
     fetchable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lent: frozenset[str] = frozenset()
 
     @property
     def draft_models(self) -> dict[str, TrainedDrafter]:
@@ -101,7 +103,7 @@ class TrainedDrafters:
         return {drafter.name: drafter for drafter in self.fitting if drafter.method == DRAFT_MODEL}
 
     def offered(self, drafts: Sequence[str]) -> tuple[str, ...]:
-        """The names of all draft models of a pair: those that it names, then those that were trained for its target."""
+        """The names of all draft models of a pair: those that it names, then trained ones, its own target's first."""
         return (*drafts, *(name for name in self.draft_models if name not in drafts))
 
     def choose(self, method: str, wanted: str = "") -> TrainedDrafter:

@@ -307,6 +307,21 @@ def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource
     return source, slower
 
 
+def own_weights(name: str, path: Path) -> tuple[WeightSource, Shape]:
+    """The weights and the shape of a model that our own decoder runs; none of them are in memory yet.
+
+    Raises:
+        WeightsError: a file cannot be read.
+        ModelError: our own decoder does not run it.
+    """
+    _, config = known_config(path)
+    if why_not := unsupported(config):
+        raise ModelError(f"{name} is not run by our own decoder: {why_not}")
+    with said_by(path):
+        shape = Shape.of(config)
+    return open_weights(path, shape, FAMILIES[config.model_type])
+
+
 def can_stream(spec: ModelSpec, path: Path, device: torch.device, wanted: str, kernels: str, backend: str) -> bool:
     """Whether layers that do not fit into memory can stay on the disk: where our own kernels multiply."""
     seen = describe_model(path)

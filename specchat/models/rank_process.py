@@ -14,15 +14,13 @@ import torch
 
 from specchat.config import load_catalog
 from specchat.errors import ModelError, RanksLost, SpecchatError
-from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.hub import model_state
-from specchat.models.model_loading import known_config, open_weights
+from specchat.models.model_loading import own_weights
 from specchat.models.ranks.group import Group
 from specchat.models.ranks.joining import join_launched, joined
 from specchat.models.ranks.network import Follower, RankNetwork, fingerprint, rank_network
 from specchat.models.ranks.plan import Load
 from specchat.models.ranks.processes import file_store, last_words_file, there
-from specchat.models.weights.families import FAMILIES
 from specchat.models.weights.weight_source import AdjustedSource
 
 
@@ -37,12 +35,7 @@ def load_share(load: Load, group: Group, path: Path) -> RankNetwork:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     group.use_card(device)
     torch.set_num_threads(load.threads)
-    _, config = known_config(path)
-    if why_not := unsupported(config):
-        raise ModelError(f"{load.name} is not run by our own decoder: {why_not}")
-    with said_by(path):
-        shape = Shape.of(config)
-    source, shape = open_weights(path, shape, FAMILIES[config.model_type])
+    source, shape = own_weights(load.name, path)
     source = AdjustedSource(source, rounds=True) if load.rounds else source
     if fingerprint(shape, source) != load.fingerprint:
         raise ModelError(f"the weights of {load.name} here are others than those of the first rank")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tiny_draft_models import draft_folder
-from tiny_models import HIDDEN, add_tiny_pair
+from tiny_models import HEAD_DIM, HIDDEN, INNER, KV_HEADS, add_tiny_pair, hub_sizes, tiny_folder
 
 from specchat.bench import runner
 from specchat.bench.runner import BenchPlan
@@ -115,6 +115,50 @@ def test_one_of_another_target_is_refused(tiny, named):
     said = "cannot be used: it was trained for tiny, not for tiny-model" if named else "pair 'tiny' has none"
     assert said in failed.message
     assert "nearest that works: drafter" in failed.message
+
+
+def lending_target(folder, words=()) -> str:
+    """Add a target of half the width with the same tokens, but for these words; the checksum of its weights."""
+    half = {HIDDEN: HIDDEN // 2, INNER: INNER // 2, KV_HEADS * HEAD_DIM: KV_HEADS * HEAD_DIM // 2}
+    numbers = {"hidden_size": HIDDEN // 2, "intermediate_size": INNER // 2, "head_dim": HEAD_DIM // 2}
+    sizes = {name: tuple(half.get(size, size) for size in shape) for name, shape in hub_sizes().items()}
+    weights = tiny_folder(folder / "lender", {**numbers, "max_position_embeddings": 2048}, sizes)
+    for word in words:
+        file = weights / "tokenizer.json"
+        file.write_text(file.read_text(encoding="utf-8").replace(f'"{word}"', f'"{word}{word}"'), encoding="utf-8")
+    with (config_dir() / "models.toml").open("a", encoding="utf-8") as file:
+        file.write(f'[models.lender]\nsources = [{{ path = "{weights}" }}]\nlicence = "Apache-2.0"\n')
+    return weights_sha256(load_catalog().model("lender"))
+
+
+def lent(name: str, sha256: str):
+    return draft_folder(own_drafters_dir() / name, 3, sha256, target="lender", layers=3, depths=(1, 3))
+
+
+def test_one_that_was_trained_for_another_target_with_the_same_tokens_drafts_with_that_ones_embedding(tiny, tmp_path):
+    lent("lent", lending_target(tmp_path))
+    engine = Engine()
+    (ready,) = engine.answer(
+        Load({"kernels": "torch", "pair": "tiny", "drafter": "draft_model", "max_tokens": 12, "temperature": 0.0})
+    )
+    assert ready.draft == "lent"
+    assert engine.proposers() == {"draft_model"}
+    spoken = text_of(engine.answer(Generate(2, ASK, 7)))
+    assert spoken == text_of(engine.answer(Generate(3, ASK, 7, apart={"controller": "off"}))) != ""
+    made("own", tiny)
+    (ready,) = Engine().answer(Load({"kernels": "torch", "pair": "tiny", "drafter": "draft_model"}))
+    assert ready.draft == "own", "that of the target itself comes first"
+
+
+@pytest.mark.parametrize("why", ["other tokens", "other weights", "not here"])
+def test_one_is_lent_only_by_a_target_that_is_here_unchanged_and_has_the_same_tokens(tiny, tmp_path, why):
+    sha256 = lending_target(tmp_path, ["hell"] if why == "other tokens" else ())
+    lent("lent", "cd" * 32 if why == "other weights" else sha256)
+    if why == "not here":
+        (tmp_path / "lender" / "model.safetensors").unlink()
+    options = {"method_options": {"draft_model.model": "lent"}}
+    (failed,) = Engine().answer(Load({"kernels": "torch", "pair": "tiny", "drafter": "draft_model", **options}))
+    assert "cannot be used: it was trained for lender, not for tiny-model" in failed.message
 
 
 def test_a_damaged_one_is_refused_with_its_file(tiny):

@@ -45,6 +45,7 @@ from specchat.models.model_loading import (
     differing_tokens,
     load_model,
     load_scripted,
+    own_weights,
     streaming_line,
 )
 from specchat.models.remote.loading import load_remote
@@ -328,12 +329,14 @@ class Loader:
         target: Loaded,
         say: Callable[[str], None],
     ) -> list[LoadedDraft]:
-        """The draft models among those in use that were trained for the target, and that the pair does not name."""
+        """The trained draft models among those in use that the pair does not name."""
         found = []
         for name, one in trained.draft_models.items():
             if name in used and name not in named:
                 say(name)
-                found.append(LoadedDraft(load_trained_draft(one, target)))
+                lender = self.catalog.model(one.target) if name in trained.lent else None
+                weights = None if lender is None else own_weights(lender.name, model_state.locate(lender))
+                found.append(LoadedDraft(load_trained_draft(one, target, weights)))
         return found
 
     def _vocabulary(self, model: Loaded) -> Vocabulary:

@@ -10,10 +10,12 @@ from typing import Literal
 
 from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, shipped_drafters_dir
 from specchat.config.file_reading import open_regular
-from specchat.config.trained_drafters import RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
+from specchat.config.trained_drafters import DRAFT_MODEL, RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest
 from specchat.models.hub import checksum, model_state
 from specchat.models.hub.model_state import StateKind, bytes_below
+from specchat.models.hub.pair_check import place_of
+from specchat.models.weights.model_files import differing_tokens
 from specchat.models.weights.safetensors_header import read_entries
 
 Origin = Literal["made here", "fetched", "shipped"]
@@ -118,15 +120,33 @@ def drafters_fitting(
     found = found_drafters(catalog, methods)
     fitting: list[TrainedDrafter] = []
     refused: dict[str, RefusedDrafter] = {}
+    lent: set[str] = set()
     for name, one in found.items():
         problem = one.problem
         if one.drafter is not None and not problem:
-            problem = _stranger(one.drafter, target, target_sha256()) or damage(one.drafter)
+            problem = _stranger(one.drafter, target, target_sha256())
+            if problem and _is_lent(catalog, one.drafter, target):
+                problem = ""
+                lent.add(name)
+            problem = problem or damage(one.drafter)
             fitting += [] if problem else [one.drafter]
         if problem:
             refused[name] = RefusedDrafter(one.method, problem)
-    fitting.sort(key=lambda drafter: (drafter.made, drafter.name), reverse=True)
-    return TrainedDrafters(target.name, tuple(fitting), refused, _fetchable(catalog, target, found))
+    fitting.sort(key=lambda drafter: (drafter.name not in lent, drafter.made, drafter.name), reverse=True)
+    return TrainedDrafters(target.name, tuple(fitting), refused, _fetchable(catalog, target, found), frozenset(lent))
+
+
+def _is_lent(catalog: Catalog, drafter: TrainedDrafter, target: ModelSpec) -> bool:
+    """Whether a draft model of another target can draft for this one: it uses embedding and head of the target that it
+    was trained for, whose weights must be here, unchanged, and which must have the same tokens."""
+    lender = catalog.models.get(drafter.target)
+    if drafter.method != DRAFT_MODEL or lender is None or checksum.known_sha256(lender) != drafter.target_sha256:
+        return False
+    try:
+        places = [place for spec in (target, lender) if (place := place_of(spec)) is not None]
+        return len(places) == 2 and not differing_tokens(*places)[0]
+    except WeightsError:
+        return False
 
 
 def damage(drafter: TrainedDrafter) -> str:
