@@ -162,7 +162,7 @@ def same_up_to_rounding(ours, theirs):
 
 
 @pytest.mark.parametrize("settings", [{}, {"policy": "graph"}, SAMPLINGS[1]], ids=["greedy", "graph", "sampled"])
-@pytest.mark.parametrize("method", sorted(methods("head")))
+@pytest.mark.parametrize("method", sorted(methods("head", "denoiser")))
 def test_a_trained_network_alone_is_asked_by_compiled_code_too(target, monkeypatch, grown, method, settings):
     given = {"drafter": method, "tokens": 60, **settings}
     at_once = spoken(target, "none", **given)

@@ -45,7 +45,7 @@ class TrainedFamily:
         return found
 
 
-# Measured: hydra, draft_model, prompt_tokens, mtp. eagle's speed is 0.6 of what it was with AdamW, as hydra's is;
+# Measured: hydra, draft_model, prompt_tokens, mtp, specdiff. eagle's speed is 0.6 of what it was with AdamW, as hydra's is;
 # medusa learns as many products as hydra, the others about as many as eagle. Masks run through the whole target while
 # they learn, and a quarter of the texts teaches so few numbers what they can learn.
 FAMILIES: dict[str, TrainedFamily] = {
@@ -61,7 +61,7 @@ FAMILIES: dict[str, TrainedFamily] = {
         TrainedFamily("clover", "clover:Clover", 800.0),
         TrainedFamily("draft_model", "draft_language_model:DraftLanguageModel", 720.0, "draft model"),
         TrainedFamily("prompt_tokens", "masks:PromptTokens", 260.0, "masks", 0.25),
-        TrainedFamily("specdiff", "specdiff:SpecDiff", 200.0, "denoiser"),
+        TrainedFamily("specdiff", "specdiff:SpecDiff", 320.0, "denoiser"),
         TrainedFamily("mtp", "masks:Mtp", 250.0, "masks", 0.25),
     )
 }
