@@ -45,9 +45,9 @@ class TrainedFamily:
         return found
 
 
-# Measured: hydra, draft_model, prompt_tokens, mtp, specdiff. eagle's speed is 0.6 of what it was with AdamW, as hydra's is;
-# medusa learns as many products as hydra, the others about as many as eagle. Masks run through the whole target while
-# they learn, and a quarter of the texts teaches so few numbers what they can learn.
+# Measured: hydra, draft_model, prompt_tokens, mtp, specdiff. eagle's speed is 0.6 of what it was with AdamW, as hydra's
+# is; medusa learns as many products as hydra, the others about as many as eagle. Masks run through the whole target
+# while they learn, and a quarter of the texts teaches so few numbers what they can learn.
 FAMILIES: dict[str, TrainedFamily] = {
     family.method: family
     for family in (
