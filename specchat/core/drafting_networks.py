@@ -298,29 +298,45 @@ class MaskRows:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The heads and the MLP channels of every layer, those that matter most first.
+    """The heads and MLP channels of every layer and the dimensions of the hidden state, those that matter most first.
 
     Args:
         heads: (layers, heads) int32, every row a permutation.
         channels: (layers, inner) int32, likewise.
+        dimensions: (d,) int32, a permutation.
     """
 
     heads: Tensor
     channels: Tensor
+    dimensions: Tensor
 
     @classmethod
-    def of(cls, heads: Tensor, channels: Tensor) -> Ranking:
-        """From how much each of them matters: (layers, heads) and (layers, inner) numbers."""
-        orders = (values.argsort(dim=-1, descending=True, stable=True) for values in (heads, channels))
+    def of(cls, heads: Tensor, channels: Tensor, dimensions: Tensor) -> Ranking:
+        """From how much each of them matters: (layers, heads), (layers, inner) and (d,) numbers."""
+        orders = (values.argsort(dim=-1, descending=True, stable=True) for values in (heads, channels, dimensions))
         return cls(*(order.to(torch.int32) for order in orders))
 
-    def fits(self, layers: int, heads: int, channels: int) -> bool:
+    def fits(self, layers: int, heads: int, channels: int, dimensions: int) -> bool:
         """Whether it ranks the units of a network of these sizes."""
-        wanted = ((self.heads, heads), (self.channels, channels))
+        wanted = ((self.heads, (layers, heads)), (self.channels, (layers, channels)), (self.dimensions, (dimensions,)))
         return all(
-            ranked.shape == (layers, count) and bool((ranked.sort(dim=-1).values == torch.arange(count)).all())
-            for ranked, count in wanted
+            ranked.shape == shape and bool((ranked.sort(dim=-1).values == torch.arange(shape[-1])).all())
+            for ranked, shape in wanted
         )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Shares of a network's units that are left out, each from 0 to less than 1.
+
+    Args:
+        heads, channels: of every layer.
+        dimensions: of the hidden state, the same ones everywhere.
+    """
+
+    heads: float = 0.0
+    channels: float = 0.0
+    dimensions: float = 0.0
 
 
 Recovered = Mapping[tuple[int, str], tuple[Tensor, Tensor]]
@@ -331,27 +347,30 @@ class Prunable(Protocol):
     """A target of whose weights a narrower network can be made. They are read from its file again."""
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Layers, heads and MLP channels."""
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Layers, heads, MLP channels and dimensions of the hidden state."""
+
+    def sizes_without(self, left_out: LeftOut) -> tuple[int, int, int, int]:
+        """The same of the narrower network."""
 
     def by_magnitude(self) -> Ranking:
-        """Heads and channels by the size of their weights."""
+        """Units by the size of their weights."""
 
     def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
-        """Heads and channels by what the loss on these texts, all of one length, would lose without them, to first
-        order. Yields None after every piece of work, then the ranking."""
+        """Units by what the loss on these texts, all of one length, would lose without them, to first order. Yields
+        None after every piece of work, then the ranking."""
 
     def recover(
-        self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int
+        self, ranking: Ranking, left_out: LeftOut, texts: Sequence[Sequence[int]], steps: int
     ) -> Iterator[Recovered | None]:
         """What is added to such a model's products, learnt from at least two texts of the target, all of one length;
         nothing where that does not help. Yields None after every piece of work, then the additions."""
 
-    def pruned(self, ranking: Ranking, ratio: float, recovered: Recovered = ...) -> Model:
-        """A model without this share of the heads and channels, those that matter least, and with these additions,
-        which are left out where they were learnt for another share. It takes texts as long as the target does now."""
+    def pruned(self, ranking: Ranking, left_out: LeftOut, recovered: Recovered = ...) -> Model:
+        """A model without the units that matter least, and with these additions, which are left out where they do not
+        fit its sizes. It takes texts as long as the target does now."""
 
-    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
+    def memory(self, left_out: LeftOut, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
         """What such a model will take, ranked by so many texts of so many tokens, and perhaps recovered by them."""
 
 

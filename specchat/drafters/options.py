@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from specchat.drafters.members import Member, parse_members
-from specchat.errors import UsageError, short
+from specchat.errors import UsageError, nearest, short
 from specchat.registry import option
 
 
@@ -296,10 +296,18 @@ class SparseContextOptions:
         return parse_members("sparse_context.below", self.below)
 
 
+PRUNED_GROUPS = ("heads", "channels", "dimensions")
+"""Kinds of units that `pruned` can leave out."""
+
+
 @dataclass(frozen=True)
 class PrunedOptions:
-    ratio: float = option(
-        0.2, "share of the heads and MLP channels of every layer that is left out", minimum=0.0, maximum=0.9
+    ratio: float = option(0.2, "share of the units of each kind that is left out", minimum=0.0, maximum=0.9)
+    groups: str = option(
+        "heads+channels",
+        "kinds of units that are left out, with + between them: heads and channels of the MLP, in every layer, and "
+        "dimensions of the hidden state, the same ones everywhere",
+        check=lambda text: pruned_groups(text),
     )
     samples: int = option(8, "texts of 64 tokens on which importance is measured", minimum=1, maximum=64)
     recover: int = option(
@@ -308,6 +316,15 @@ class PrunedOptions:
         minimum=0,
         maximum=1000,
     )
+
+
+def pruned_groups(text: str) -> frozenset[str]:
+    """The kinds of units that an option like `heads+channels` names; UsageError for none and for others."""
+    named = text.replace("+", " ").replace(",", " ").split()
+    wrong = next((name for name in named if name not in PRUNED_GROUPS), None if named else "")
+    if wrong is not None:
+        raise UsageError(f"pruned.groups = {short(text)} names no kind of unit{nearest(wrong, PRUNED_GROUPS)}")
+    return frozenset(named)
 
 
 class _MadeOf:

@@ -75,8 +75,11 @@ Factory = Callable[[str, int], Subject]
 """(family, context tokens) → a model that has read nothing yet."""
 
 
-def tiny_network(family: str, seed: int = 0, scale: float = 0.25) -> Any:
-    """A random transformers network, small and sharp: its laws are far from flat, so near-ties are rare."""
+def tiny_network(family: str, seed: int = 0, scale: float = 0.25, **changed: Any) -> Any:
+    """A random transformers network, small and sharp: its laws are far from flat, so near-ties are rare.
+
+    `changed`: values of its configuration.
+    """
     import transformers
 
     shape = {
@@ -103,7 +106,7 @@ def tiny_network(family: str, seed: int = 0, scale: float = 0.25) -> Any:
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     }
-    config = transformers.AutoConfig.for_model(family, **shape, **own.get(family, {}))
+    config = transformers.AutoConfig.for_model(family, **{**shape, **own.get(family, {}), **changed})
     config._attn_implementation = "sdpa"
     network = transformers.AutoModelForCausalLM.from_config(config).eval().float()
     generator = torch.Generator().manual_seed(seed)

@@ -14,7 +14,7 @@ from contracts.tiny_datastore import tiny_datastores
 from contracts.trained_folders import trained_folder
 
 from specchat.config.trained_drafters import JUDGE, WEIGHTS, TrainedDrafter, TrainedDrafters, write_drafter
-from specchat.core.drafting_networks import Ranking
+from specchat.core.drafting_networks import LeftOut, Ranking
 from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model, Weights
 from specchat.core.vocabulary import TokenTable
@@ -97,26 +97,30 @@ class PrunedOfNothing:
 
     def __init__(self, target: Weights) -> None:
         self._target = target
-        self.sizes = (target.layers, 2, 3)
+        self.sizes = (target.layers, 2, 3, 4)
+
+    def sizes_without(self, left_out: LeftOut) -> tuple[int, int, int, int]:
+        return self.sizes
 
     def by_magnitude(self) -> Ranking:
-        layers, heads, channels = self.sizes
-        return Ranking.of(torch.ones(layers, heads), torch.ones(layers, channels))
+        layers, heads, channels, dimensions = self.sizes
+        return Ranking.of(torch.ones(layers, heads), torch.ones(layers, channels), torch.ones(dimensions))
 
     def by_taylor(self, texts: Sequence[Sequence[int]]) -> Iterator[Ranking | None]:
-        layers, heads, channels = self.sizes
+        layers, *counts, dimensions = self.sizes
         yield None
         yield None
-        yield Ranking.of(torch.arange(heads).expand(layers, -1), torch.arange(channels).expand(layers, -1))
+        of_layers = (torch.arange(count).expand(layers, -1) for count in counts)
+        yield Ranking.of(*of_layers, torch.arange(dimensions))
 
-    def recover(self, ranking: Ranking, ratio: float, texts: Sequence[Sequence[int]], steps: int) -> Iterator[Any]:
+    def recover(self, ranking: Ranking, left_out: LeftOut, texts: Sequence[Sequence[int]], steps: int) -> Iterator[Any]:
         yield None
         yield {}
 
-    def memory(self, ratio: float, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
+    def memory(self, left_out: LeftOut, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
         return NetworkMemory(self._target.with_new_cache(), 0, 0)
 
-    def pruned(self, ranking: Ranking, ratio: float, recovered: Any = None) -> Model:
+    def pruned(self, ranking: Ranking, left_out: LeftOut, recovered: Any = None) -> Model:
         assert ranking.fits(*self.sizes)
         return self._target.with_new_cache()
 

@@ -15,6 +15,7 @@ from wide_networks import WIDE_V, wide_network
 
 from specchat.controllers.memory import Memory
 from specchat.core.budget import Budget
+from specchat.core.drafting_networks import LeftOut
 from specchat.core.memory import MemoryLimit, PairMemory
 from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
@@ -28,6 +29,7 @@ from specchat.registry import NoOptions
 
 CPU = torch.device("cpu")
 RATIO, TEXTS, TOKENS = 0.3, 4, 64
+UNITS, ALL = LeftOut(RATIO, RATIO), LeftOut(RATIO, RATIO, RATIO)
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +53,26 @@ def prunable(network, native: bool = False) -> PrunableFile:
 @pytest.mark.parametrize(
     "native", [False, pytest.param(True, marks=pytest.mark.skipif(not native_is_here(), reason=""))]
 )
-@pytest.mark.parametrize("ratio", [0.0, RATIO, 0.75])
-def test_the_predicted_weights_are_within_five_per_cent_of_those_that_are_made(native, ratio, network):
+@pytest.mark.parametrize("left_out", [LeftOut(), UNITS, LeftOut(0.75, 0.75), ALL, LeftOut(dimensions=0.5)], ids=str)
+def test_the_predicted_weights_are_within_five_per_cent_of_those_that_are_made(native, left_out, network):
     file = prunable(network, native)
-    made = file.pruned(file.by_magnitude(), ratio)
-    assert file.memory(ratio, TEXTS, TOKENS).weights_bytes == pytest.approx(made.network.nbytes, rel=0.05)
+    made = file.pruned(file.by_magnitude(), left_out)
+    assert file.memory(left_out, TEXTS, TOKENS).weights_bytes == pytest.approx(made.network.nbytes, rel=0.05)
 
 
-def test_making_and_ranking_take_no_more_than_predicted(network):
+def test_without_half_of_the_dimensions_every_weight_is_half_as_large(network):
     file = prunable(network)
-    predicted = file.memory(RATIO, TEXTS, TOKENS)
+    made = file.pruned(file.by_magnitude(), LeftOut(dimensions=0.5))
+    assert made.network.nbytes == file.target.network.nbytes / 2
+
+
+@pytest.mark.parametrize("left_out", [UNITS, ALL], ids=str)
+def test_making_and_ranking_take_no_more_than_predicted(left_out, network):
+    file = prunable(network)
+    predicted = file.memory(left_out, TEXTS, TOKENS)
     making, ranking = TensorBytes(), TensorBytes()
     with making:
-        file.pruned(file.by_magnitude(), RATIO)
+        file.pruned(file.by_magnitude(), left_out)
     assert making.peak <= predicted.weights_bytes + predicted.working_bytes
     texts = [[3 + (i * text) % 50 for i in range(TOKENS)] for text in range(TEXTS)]
     with ranking:
@@ -82,7 +91,7 @@ def conversed(file: PrunableFile, limit: MemoryLimit | None, **settings):
 
 def test_a_limit_is_not_exceeded_by_the_network_its_passes_or_its_ranking(network):
     file, text = prunable(network), [3 + i % 50 for i in range(TEXTS * TOKENS)]
-    pair, counted = PairMemory(file.target, made=(file.memory(RATIO, TEXTS, TOKENS),)), TensorBytes()
+    pair, counted = PairMemory(file.target, made=(file.memory(UNITS, TEXTS, TOKENS),)), TensorBytes()
     limit = max(pair.round_bytes(0, len(text) + 10), pair.prompt_bytes(len(text) + 10)) + 4 * WIDE_V
     conversation = conversed(file, MemoryLimit(limit, 0, lambda: counted.peak), temperature=0.8, rule="multi_step")
     drafter = conversation.speculator.drafter
@@ -98,7 +107,7 @@ def test_a_limit_is_not_exceeded_by_the_network_its_passes_or_its_ranking(networ
 
 def test_trees_shrink_for_the_network_and_its_passes(network):
     file, budget = prunable(network), Budget(30, 4, 3)
-    alone, made = PairMemory(file.target), PairMemory(file.target, made=(file.memory(RATIO, TEXTS, TOKENS),))
+    alone, made = PairMemory(file.target), PairMemory(file.target, made=(file.memory(UNITS, TEXTS, TOKENS),))
     weights = made.made[0].weights_bytes
     passes = made.made[0].stand_in.pass_bytes(30, 10)
     assert made.round_bytes(30, 10) == alone.round_bytes(30, 10) + weights + passes, "the target counts twins' caches"
@@ -133,7 +142,7 @@ def test_the_network_before_is_gone_when_another_is_made(network):
     before = weakref.ref(drafter._drafting._model)
     gc.disable()
     try:
-        drafter._use(file.by_magnitude())
+        drafter._use(file.by_magnitude(), {})
         assert before() is None, "both at once would take the memory of two"
     finally:
         gc.enable()
@@ -142,4 +151,4 @@ def test_the_network_before_is_gone_when_another_is_made(network):
 def test_the_network_takes_texts_as_long_as_the_target_does_then(network):
     file = prunable(network)
     file.target.limit_context_(600)
-    assert file.pruned(file.by_magnitude(), RATIO).context_tokens == 600
+    assert file.pruned(file.by_magnitude(), UNITS).context_tokens == 600

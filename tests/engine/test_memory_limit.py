@@ -14,6 +14,7 @@ from contracts.models import own_decoder, shared_network, source_of
 from pretended_device import pretended
 from tiny_models import tiny_gguf
 
+from specchat.core.drafting_networks import LeftOut
 from specchat.core.memory import PairMemory
 from specchat.engine.server import memory as memory_limit
 from specchat.engine.server.loaded_pair import LoadedPair
@@ -84,7 +85,7 @@ def test_a_network_that_a_drafter_makes_counts_when_the_context_is_limited():
     limit_memory(settings.but({"drafter": "suffix"}), CPU, other, [])
     assert 512 <= target.model.context_tokens < other.model.context_tokens
     assert target.prunable is not None
-    assert target.prunable.memory(0.2, 8, 64).stand_in.context_tokens == target.model.context_tokens
+    assert target.prunable.memory(LeftOut(0.2, 0.2), 8, 64).stand_in.context_tokens == target.model.context_tokens
 
 
 def test_a_pair_whose_context_was_limited_without_a_network_or_a_draft_model_is_loaded_anew_for_it():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from contracts.models import shared_network
-from test_pruned_weights import TEXT, emptied, logits_of, prunable, random_ranking
+from test_pruned_weights import TEXT, UNITS, emptied, logits_of, prunable, random_ranking
 
+from specchat.core.drafting_networks import LeftOut
 from specchat.core.tree import TokenTree
 from specchat.models.decoder.differentiable_layer import layer_output
 from specchat.models.decoder.eager import EagerNetwork
@@ -21,7 +22,7 @@ CPU = torch.device("cpu")
 def test_what_was_learnt_is_added_to_the_products():
     network, generator = shared_network("llama"), torch.Generator().manual_seed(2)
     ranking, file = random_ranking(network), prunable(network)
-    kept = KeptUnits.of(ranking, file.whole, 0.3)
+    kept = KeptUnits.of(ranking, file.whole, UNITS)
     shape = kept.shape(file.whole)
     factors = {}
     for layer in range(shape.layers):
@@ -44,10 +45,10 @@ def test_what_was_learnt_is_added_to_the_products():
             else:
                 weight[:, columns if name == "o" else channels] += up @ down
         wanted = expected(input_ids=torch.tensor([TEXT]), use_cache=False).logits[0, -1]
-    torch.testing.assert_close(logits_of(file.pruned(ranking, 0.3, factors), TEXT), wanted, atol=2e-4, rtol=2e-4)
+    torch.testing.assert_close(logits_of(file.pruned(ranking, UNITS, factors), TEXT), wanted, atol=2e-4, rtol=2e-4)
     other = {**factors, (0, "o"): (torch.ones(2, 7), torch.ones(32, 2))}
-    plain = logits_of(file.pruned(ranking, 0.3), TEXT)
-    assert torch.equal(logits_of(file.pruned(ranking, 0.3, other), TEXT), plain), "learnt for another share"
+    plain = logits_of(file.pruned(ranking, UNITS), TEXT)
+    assert torch.equal(logits_of(file.pruned(ranking, UNITS, other), TEXT), plain), "learnt for another share"
     assert not torch.allclose(plain, wanted, atol=0.1)
 
 
@@ -94,11 +95,11 @@ def test_a_text_like_those_that_were_learnt_becomes_likelier(whole):
     model, file = whole
     text = texts_of(model, 1, 24)[0]
     ranking = file.by_magnitude()
-    *_, recovered = file.recover(ranking, 0.3, [text] * 3, 4)
+    *_, recovered = file.recover(ranking, UNITS, [text] * 3, 4)
     assert recovered
     likely = []
     for added in ({}, recovered):
-        pruned = file.pruned(ranking, 0.3, added)
+        pruned = file.pruned(ranking, UNITS, added)
         likely.append(sum(float(logits_of(pruned, text[:end]).log_softmax(0)[text[end]]) for end in range(8, 24)))
     assert likely[1] > likely[0] + 3.0
 
@@ -108,8 +109,8 @@ def test_acceptance_rises_by_recovery_on_texts_that_it_did_not_learn_from(whole)
     model, file = whole
     texts = texts_of(model, 60)
     *_, ranking = file.by_taylor(texts[:8])
-    *_, recovered = file.recover(ranking, 0.3, texts[:54], 12)
-    before, after = (agreeing(model, file.pruned(ranking, 0.3, added), texts[54:]) for added in ({}, recovered))
+    *_, recovered = file.recover(ranking, UNITS, texts[:54], 12)
+    before, after = (agreeing(model, file.pruned(ranking, UNITS, added), texts[54:]) for added in ({}, recovered))
     assert after > 1.3 * before > 0
 
 
@@ -118,5 +119,5 @@ def test_additions_that_do_not_make_a_text_held_out_likelier_are_dropped(whole):
     texts = texts_of(model, 6)
     noise = torch.Generator().manual_seed(0)
     wrong = torch.randint(3, V, (5, 64), generator=noise).tolist()
-    *_, recovered = file.recover(file.by_magnitude(), 0.1, [*wrong, texts[5]], 8)
+    *_, recovered = file.recover(file.by_magnitude(), LeftOut(heads=0.1, channels=0.1), [*wrong, texts[5]], 8)
     assert recovered == {}

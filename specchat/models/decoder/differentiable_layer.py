@@ -1,8 +1,9 @@
-"""One layer of a decoder through which gradients flow, with a factor on every head and channel if need be."""
+"""One layer of a decoder through which gradients flow, with factors on heads, channels and dimensions if need be."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -26,50 +27,64 @@ class LayerWeights(Protocol):
         """Whether there is such a weight."""
 
 
+READERS, WRITERS = ("q", "k", "v", "gate", "up"), ("o", "down")
+"""Matrices whose inputs, or outputs, are hidden states."""
+
+NORMS = ("input_norm", "mlp_norm", "post_attention_norm", "post_mlp_norm")
+
+
 @dataclass(frozen=True)
 class Gates:
-    """Factors on what heads and channels pass on: 1 leaves the network as it is, 0 removes them.
+    """Factors on what heads, channels and weights pass on: 1 leaves the network as it is, 0 removes them.
 
     Args:
         heads: (B, heads).
         channels: (B, inner).
+        dimensions: weight → (B, d) factors on its rows or columns that belong to dimensions of the hidden state.
     """
 
     heads: Tensor
     channels: Tensor
+    dimensions: Mapping[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def open(cls, shape: Shape, texts: int) -> Gates:
-        """All of them 1, for so many texts."""
-        return cls(torch.ones(texts, shape.heads), torch.ones(texts, shape.inner))
+        """All of them 1, for so many texts; gradients flow to them."""
+        heads, channels = (torch.ones(texts, size, requires_grad=True) for size in (shape.heads, shape.inner))
+        names = (*READERS, *WRITERS, *NORMS)
+        return cls(heads, channels, {name: torch.ones(texts, shape.hidden, requires_grad=True) for name in names})
+
+    def through(self, name: str, states: Tensor) -> Tensor:
+        """(B, S, d) states that a weight reads or writes, as far as they pass."""
+        return states * self.dimensions[name][:, None] if name in self.dimensions else states
 
 
 def layer_output(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
     """(B, S, d) states after a layer of (B, S, d) states before it, of texts that begin at position 0.
 
     Args:
-        gates: None where every head and channel counts as it is.
+        gates: None where everything counts as it is.
     """
-    mixed = _mixed(shape, source, index, input_of(shape, source, index, hidden), gates)
-    hidden = attended(shape, source, index, hidden, mixed)
+    mixed = _mixed(shape, source, index, input_of(shape, source, index, hidden, gates), gates)
+    hidden = attended(shape, source, index, hidden, mixed, gates=gates)
     return mlp_output(shape, source, index, hidden, gates)
 
 
 def mlp_output(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
     """(B, S, d) states after a layer's MLP, of (B, S, d) states after its attention."""
-    normed = _norm(shape, source, "mlp_norm", index, hidden)
-    gate, up = (_product(source, name, index, normed) for name in ("gate", "up"))
+    normed = _norm(shape, source, "mlp_norm", index, hidden, gates)
+    gate, up = (_product(source, name, index, normed, gates=gates) for name in ("gate", "up"))
     inner = F.gelu(gate, approximate="tanh") if shape.gate == "gelu" else F.silu(gate)
     inner = inner * up if gates is None else inner * up * gates.channels[:, None]
-    added = _product(source, "down", index, inner)
-    return hidden + _norm(shape, source, "post_mlp_norm", index, added)
+    added = _product(source, "down", index, inner, gates=gates)
+    return hidden + _norm(shape, source, "post_mlp_norm", index, added, gates)
 
 
 def _mixed(shape: Shape, source: LayerWeights, index: int, normed: Tensor, gates: Gates | None) -> Tensor:
     """(B, S, heads, head_dim) what every place of a text takes of the values up to it."""
     length = normed.shape[1]
     kind = shape.attention_kinds[shape.kind_of[index]]
-    queries, keys, values = heads_of(shape, source, index, normed, kind.rotations(length))
+    queries, keys, values = heads_of(shape, source, index, normed, kind.rotations(length), gates=gates)
     mixed = mixed_values(queries, keys, values, seen_along(length, kind.window, normed.device))
     return mixed if gates is None else mixed * gates.heads[:, None, :, None]
 
@@ -87,6 +102,7 @@ def heads_of(
     normed: Tensor,
     rotations: Tensor | None,
     added: Factors = NO_FACTORS,
+    gates: Gates | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries (B, S, heads, head_dim), keys and values (B, S, kv_heads, head_dim), rotated, of (B, S, d) states.
 
@@ -95,7 +111,7 @@ def heads_of(
         added: low-rank additions, in the order of the source's rows.
     """
     queries, keys, values = (
-        _product(source, name, index, normed, added).view(*normed.shape[:2], -1, shape.head_dim)
+        _product(source, name, index, normed, added, gates).view(*normed.shape[:2], -1, shape.head_dim)
         for name in ("q", "k", "v")
     )
     if source.has("q_norm", index):
@@ -121,16 +137,22 @@ def mixed_values(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) ->
 
 
 def attended(
-    shape: Shape, source: LayerWeights, index: int, hidden: Tensor, mixed: Tensor, added: Factors = NO_FACTORS
+    shape: Shape,
+    source: LayerWeights,
+    index: int,
+    hidden: Tensor,
+    mixed: Tensor,
+    added: Factors = NO_FACTORS,
+    gates: Gates | None = None,
 ) -> Tensor:
     """(B, S, d) states after a layer's attention, of (B, S, d) states before it and (B, S, heads, head_dim) values."""
-    output = _product(source, "o", index, mixed.flatten(2), added)
-    return hidden + _norm(shape, source, "post_attention_norm", index, output)
+    output = _product(source, "o", index, mixed.flatten(2), added, gates)
+    return hidden + _norm(shape, source, "post_attention_norm", index, output, gates)
 
 
-def input_of(shape: Shape, source: LayerWeights, index: int, hidden: Tensor) -> Tensor:
+def input_of(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
     """(B, S, d) what a layer's attention multiplies, of (B, S, d) states before the layer."""
-    return _norm(shape, source, "input_norm", index, hidden)
+    return _norm(shape, source, "input_norm", index, hidden, gates)
 
 
 def _rotated(heads: Tensor, rotations: Tensor) -> Tensor:
@@ -139,17 +161,27 @@ def _rotated(heads: Tensor, rotations: Tensor) -> Tensor:
     return torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)
 
 
-def _product(source: LayerWeights, name: str, index: int, x: Tensor, added: Factors = NO_FACTORS) -> Tensor:
+def _product(
+    source: LayerWeights,
+    name: str,
+    index: int,
+    x: Tensor,
+    added: Factors = NO_FACTORS,
+    gates: Gates | None = None,
+) -> Tensor:
     bias = source.dense(name, index, "bias") if source.has(name, index, "bias") else None
+    x = x if gates is None or name in WRITERS else gates.through(name, x)
     product = F.linear(x, source.dense(name, index), bias)
+    product = product if gates is None or name in READERS else gates.through(name, product)
     if (found := added.get((index, name))) is None:
         return product
     down, up = found
     return product + F.linear(F.linear(x, down), up)
 
 
-def _norm(shape: Shape, source: LayerWeights, name: str, index: int, x: Tensor) -> Tensor:
+def _norm(shape: Shape, source: LayerWeights, name: str, index: int, x: Tensor, gates: Gates | None = None) -> Tensor:
     """The normalised states; where a layer has no such norm, the states."""
     if not source.has(name, index):
         return x
-    return F.rms_norm(x, (shape.hidden,), source.dense(name, index), shape.epsilon)
+    normed = F.rms_norm(x, (shape.hidden,), source.dense(name, index), shape.epsilon)
+    return normed if gates is None else gates.through(name, normed)

@@ -38,8 +38,8 @@ class _Recovering:
         return self._source.has(name, layer, part)
 
 
-HeadGradient = Callable[[Tensor, Tensor], tuple[float, Tensor]]
-"""(B, S, d) last states, (B, S) texts → the summed next-token loss, and its derivative by the states."""
+HeadGradient = Callable[[Tensor, Tensor], tuple[float, Tensor, Tensor]]
+"""(B, S, d) last states, (B, S) texts → the summed next-token loss, its derivative by them, and another result."""
 
 
 def recovery(

@@ -95,7 +95,7 @@ class ShardSource(PrunedSource):
             return torch.arange(units.start, units.stop).expand(whole.layers, -1)
 
         units = share.heads(whole), share.kv_heads, share.channels
-        super().__init__(source, KeptUnits(*map(in_all_layers, units)), whole.head_dim)
+        super().__init__(source, KeptUnits(*map(in_all_layers, units)), whole)
         self._share, self._whole = share, whole
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
