@@ -358,10 +358,13 @@ SYSTEMS: tuple[System, ...] = (
         "LLM-Pruner", "2305.11627", "model",
         (
             "models/test_pruned_weights.py::test_a_pruned_network_is_the_whole_one_with_the_rest_silent",
+            "models/test_pruned_weights.py::test_without_dimensions_it_is_the_whole_network_in_which_they_are_zero",
             "models/test_pruned_weights.py::test_removing_what_matters_least_costs_less_than_removing_by_size_or_by_chance",
+            "models/test_pruned_weights.py::test_removing_the_dimensions_that_matter_least_costs_less_than_removing_by_size_or_by_chance",
             "models/test_pruned_recovery.py::test_acceptance_rises_by_recovery_on_texts_that_it_did_not_learn_from",
         ),
-        "unequal layers: every layer loses as many heads and channels, and the width of the states stays. Recovery learns "
+        "unequal layers: every layer loses as many heads and channels; of these the weights that read them out are "
+        "counted, of a dimension of the hidden state all of its group. Recovery learns "
         "from the chat's own texts while the engine is idle, adds nothing to queries and keys, and keeps what does best "
         "on texts held out",
         also="its recovery is `pruned.recover`",

@@ -175,7 +175,7 @@ DRAFTERS = Table(
     Method(
         "pruned",
         "specchat.drafters.pruned:Pruned",
-        "the target without the heads and MLP channels that matter least",
+        "the target without the heads, MLP channels or dimensions that matter least",
         "LLM-Pruner arXiv:2305.11627",
         options=options.PrunedOptions,
         runs_the_target=True,
