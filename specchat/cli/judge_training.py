@@ -27,7 +27,7 @@ def train_judge(request: TrainingRequest, how: RunOptions) -> int:
     given = {
         "--from": request.start, "--loss": request.loss, "--reference": request.reference, "--select": request.select,
         "--texts": request.texts, "--plain": request.plain, "--ensemble": request.ensemble != 1,
-        "--depths": request.depths,
+        "--depths": request.depths, "--form": request.form,
         "--resume": request.resume, "--hours": request.hours,
     }  # fmt: skip
     if refused := [flag for flag, value in given.items() if value]:

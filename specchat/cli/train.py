@@ -73,6 +73,14 @@ def train(
             show_default="2, all at once",
         ),
     ] = "",
+    form: Annotated[
+        str,
+        typer.Option(
+            metavar="eagle|fs|fspad",
+            help="Of eagle: tokens beside states; tokens that gate states; that, and a part for the head alone.",
+            show_default="eagle",
+        ),
+    ] = "",
     plain: Annotated[
         str,
         typer.Option(
@@ -115,6 +123,7 @@ def train(
         depths_of,
         method_of,
         refuse_plain,
+        refuse_unknown_form,
         refuse_unknown_loss,
         refuse_unknown_texts,
         start_named,
@@ -128,7 +137,7 @@ def train(
     def request() -> TrainingRequest:
         return TrainingRequest(
             pair, drafter, prompts, tokens, hours, name, seed, resume, start, loss, reference, select, texts, ensemble,
-            plain, depths,
+            plain, depths, form,
         )  # fmt: skip
 
     if drafter == JUDGE:
@@ -141,6 +150,7 @@ def train(
     refuse_unknown_texts(drafter, texts)
     refuse_plain(drafter, plain, start)
     depths_of(drafter, depths)
+    refuse_unknown_form(drafter, form)
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now

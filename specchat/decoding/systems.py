@@ -468,7 +468,15 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "FSPAD", "2408.15562", "model",
-        differs="`eagle` joins features and tokens by a plain map, and is trained by one loss",
+        (
+            "models/test_fspad.py::test_the_distance_of_states_pulls_at_nothing_that_logits_alone_depend_on",
+            "models/test_fspad.py::test_logits_of_the_first_step_pull_at_nothing_that_is_aligned_and_later_ones_do",
+            "models/test_fspad.py::test_the_layer_reads_the_gated_state_in_the_place_of_both_side_by_side",
+        ),
+        "on `eagle`'s layer, which is EAGLE-3's and reads several layers of the target, not on EAGLE-2's; the blocks are "
+        "those that its abstract describes, at twice the width of a state, and the parts that are aligned and are not are halves "
+        "of the layer's last product",
+        also="`eagle`, trained by `specchat train --form fs` or `fspad`",
     ),
     System(
         "PPD", "2405.18628", "model",

@@ -27,6 +27,7 @@ from specchat.errors import TrainingError, UsageError, WeightsError, short
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.draft_heads import FAMILIES
 from specchat.models.draft_heads.draft_language_model import DraftModelSizes
+from specchat.models.draft_heads.eagle import EagleSizes
 from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork, SharedWeights
 from specchat.models.draft_heads.loading import family_of, load_network, new_network, read_tokens
 from specchat.models.draft_heads.masks import PromptTokens, PromptTokenSizes
@@ -387,6 +388,8 @@ def sizes_asked_for(sizes: NetworkSizes, request: TrainingRequest) -> NetworkSiz
         return dataclasses.replace(sizes, ensemble=request.ensemble)
     if isinstance(sizes, DraftModelSizes) and (depths := depths_of(request.drafter, request.depths)):
         return dataclasses.replace(sizes, layers=depths[-1], depths=depths)
+    if isinstance(sizes, EagleSizes):
+        return sizes.of_form(request.form)
     return sizes
 
 
@@ -474,5 +477,6 @@ def command(request: TrainingRequest) -> str:
     words += f" --plain {request.plain}" if request.plain else ""
     words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
     words += f" --depths {request.depths}" if request.depths else ""
+    words += f" --form {request.form}" if request.form else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

@@ -43,6 +43,9 @@ TARGETS_TEXTS = "target"
 TEXTS = (TARGETS_TEXTS, "draft", "mixed")
 """Who writes the replies that a draft model learns from; the first where none is named."""
 
+FORMS = ("eagle", "fs", "fspad")
+"""What the layer of `eagle` makes of states and tokens; the first where none is named."""
+
 _FEWEST_TOKENS = 5200
 """Some 40 texts of the longest replies: fewer cannot be told from chance."""
 
@@ -202,6 +205,14 @@ def depths_of(drafter: str, depths: str) -> tuple[int, ...]:
             f"--depths {short(depths)} are not ascending numbers of layers from 1 to {MOST_DEPTH}, as 1,2,4"
         )
     return found
+
+
+def refuse_unknown_form(drafter: str, form: str) -> None:
+    """Raise UsageError for an unknown form, or one for a drafter that has none to choose."""
+    if form and drafter != "eagle":
+        raise UsageError(f"--form is for --drafter eagle; {drafter} has one form")
+    if form and form not in FORMS:
+        raise UsageError(f"--form {short(form)} is not one of {', '.join(FORMS)}{nearest(form, FORMS)}")
 
 
 def refuse_plain(drafter: str, plain: str, start: str) -> None:

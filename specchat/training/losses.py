@@ -133,7 +133,7 @@ def state_distance(normed: Tensor, target: Tensor, epsilon: float) -> Tensor:
     """(n,) mean square of what the network's head input differs by from the target's.
 
     Args:
-        normed: (n, d) of the network.
+        normed: (n, d) of the network, what it aligns with the target's state.
         target: (n, d) the target's last states, not yet normed.
     """
     distance: Tensor = (normed - rms_normalize(target, epsilon)).square().mean(dim=1)
@@ -286,8 +286,8 @@ def chain_loss(
             far = far * guessable(logits.detach(), labels)
         found.append(((rows, places), far))
         if batch.features.dim() == 4:
-            last, normed = batch.features[rows, at, -1], network.normed(guessed)
-            total = total + STATE_SHARE * state_distance(normed, last, network.sizes.epsilon).sum()
+            last, own = batch.features[rows, at, -1], network.aligned(guessed)
+            total = total + STATE_SHARE * state_distance(own, last, network.sizes.epsilon).sum()
         if select == "confidence":
             chance_of = torch.log_softmax(logits.detach(), dim=1).gather(1, wanted.clamp_min(0)[:, None])[:, 0].exp()
             said[step - 1, rows, places] = torch.where(wanted >= 0, chance_of, 0.0).to(said.dtype)

@@ -19,6 +19,7 @@ from specchat.training.limits import (
     refuse_impossible,
     refuse_plain,
     refuse_replacing_start,
+    refuse_unknown_form,
     refuse_unknown_loss,
     refuse_unknown_texts,
 )
@@ -50,6 +51,7 @@ class TrainingRequest:
         ensemble: so many embeddings of masks stand for one place.
         depths: numbers of layers of a draft model that each learn to guess by themselves, with commas; empty for all
             of its layers alone.
+        form: of `eagle`; empty for the first of `FORMS`.
     """
 
     pair: str
@@ -68,6 +70,7 @@ class TrainingRequest:
     ensemble: int = 1
     plain: str = ""
     depths: str = ""
+    form: str = ""
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
@@ -82,6 +85,7 @@ class TrainingRequest:
         refuse_plain(self.drafter, self.plain, self.start)
         refuse_ensemble(self.drafter, self.ensemble)
         depths_of(self.drafter, self.depths)
+        refuse_unknown_form(self.drafter, self.form)
         refuse_replacing_start(self.name, self.start)
         if not (self.resume and is_begun(self.name)):
             refuse_hiding(self.name)

@@ -111,6 +111,12 @@ def error_of(*arguments: str) -> SpecchatError:
         (("smol", "--drafter", "draft_model", "--depths", "1,x"), "--depths '1,x' are not ascending numbers of layers"),
         (("smol", "--drafter", "draft_model", "--depths", "0,4"), "from 1 to 64, as 1,2,4"),
         (("smol", "--drafter", "draft_model", "--depths", "1,65"), "from 1 to 64, as 1,2,4"),
+        (("smol", "--drafter", "hydra", "--form", "fs"), "--form is for --drafter eagle; hydra has one form"),
+        (
+            ("smol", "--drafter", "eagle", "--form", "fpad"),
+            "--form 'fpad' is not one of eagle, fs, fspad; did you mean",
+        ),
+        (("smol", "--drafter", "judge", "--form", "fs"), "--form is for drafters; a judge is fitted at once"),
         (("smol", "--drafter", "judge", "--depths", "1,2"), "--depths is for drafters; a judge is fitted at once"),
         (("smol", "--drafter", "judge", "--plain", "x.txt"), "--plain is for drafters; a judge is fitted at once"),
         (("smol", "--drafter", "judge", "--ensemble", "2"), "--ensemble is for drafters; a judge is fitted at once"),

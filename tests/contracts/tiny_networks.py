@@ -37,6 +37,7 @@ from specchat.models.draft_heads.specdiff import SpecDiffSizes, denoiser
 from specchat.models.shipped_mtp import MtpModules, ShippedHead
 from specchat.training.adapted_draft import adapted_draft
 from specchat.training.learning_network import LearningNetwork
+from specchat.training.limits import FORMS
 
 _FOLDERS = tempfile.TemporaryDirectory(prefix="specchat-tiny-networks-")
 
@@ -66,13 +67,14 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
         case "mtp":
             return MtpSizes(hidden, layers=layers, queries=hidden, keys=hidden // 2, rank=3, sampler=8)
         case _:
-            return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8)
+            return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8).of_form(method)
 
 
 def tiny_trained(method: str, target: Weights, share: float = 2 / 3) -> TrainedDrafter:
     """A trained drafter of this method that fits the target's sizes.
 
     Args:
+        method: a drafter, or a form of `eagle` besides the first.
         share: which part of all tokens are frequent ones, that it can guess.
     """
     return _made(method, target.hidden_size, target.layers, target.vocab_size, share)
@@ -175,7 +177,8 @@ def trained_resources(*tokens: TokenTable, **about: Any) -> PairResources:
 def _made(method: str, hidden: int, layers: int, vocab_size: int, share: float) -> TrainedDrafter:
     folder = Path(_FOLDERS.name) / f"{method}-{hidden}-{layers}-{vocab_size}-{share:.2f}"
     folder.mkdir()
-    sizes, tokens = sizes_for(method, hidden, layers), torch.arange(round(share * vocab_size))
+    sizes, method = sizes_for(method, hidden, layers), "eagle" if method in FORMS else method
+    tokens = torch.arange(round(share * vocab_size))
     shared = SharedWeights(torch.nn.Identity(), tokens, torch.empty(0))
     save_weights(random_network(method, sizes, shared, torch.Generator().manual_seed(3)), folder / WEIGHTS)
     return write_drafter(

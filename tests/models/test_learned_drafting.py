@@ -14,6 +14,7 @@ from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.training.learning_network import LearningNetwork
+from specchat.training.limits import FORMS
 from tests.training.training_kit import unroll
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4, 8, 1]
@@ -21,11 +22,13 @@ STEPS = 3
 
 
 @pytest.mark.parametrize("anchor", [1, 5, 10])
-@pytest.mark.parametrize("method", methods("head"))
+@pytest.mark.parametrize("method", [*methods("head"), *FORMS[1:]])
 def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)
-    network = load_network(method, trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
+    network = load_network(
+        trained.method, trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens)
+    )
     taken: list[TextStates] = []
     target.prefill(TEXT, tap=HiddenStateSink(frozenset(network.sizes.taps), taken.append))
     features = torch.stack([taken[0].layers[layer] for layer in network.sizes.taps], dim=1)
@@ -47,7 +50,7 @@ def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
             node = tree.add(node, Guess(TEXT[anchor + 1 + step]))
 
 
-@pytest.mark.parametrize("method", methods("head"))
+@pytest.mark.parametrize("method", [*methods("head"), *FORMS[1:]])
 def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)

@@ -37,7 +37,15 @@ SIZES = {
     "falcon": FalconSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, width=16),
     "parallel_spec": ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=STEPS - 1),
 }
+FORMS = {form: SIZES["eagle"].of_form(form) for form in ("fs", "fspad")}
+"""The other forms of `eagle`, which are tested like families of their own."""
+
+SIZES |= FORMS
 PARALLEL = {"medusa", "amphista", "parallel_spec"}
+
+
+def family(method):
+    return "eagle" if method in FORMS else method
 
 
 def last_seen(method, step):
@@ -52,7 +60,7 @@ def norm(tensors):
     return next(name for name in tensors if name.removeprefix("layer.") == "norm")
 
 
-@pytest.fixture(params=methods("head"))
+@pytest.fixture(params=[*methods("head"), *FORMS])
 def method(request):
     return request.param
 
@@ -68,7 +76,7 @@ def share(tokens):
 
 
 def made(method, seed=0):
-    return random_network(method, SIZES[method], shared(), torch.Generator().manual_seed(seed))
+    return random_network(family(method), SIZES[method], shared(), torch.Generator().manual_seed(seed))
 
 
 def text(length=9, batch=2):
@@ -168,7 +176,7 @@ def test_a_saved_network_is_the_same_when_it_is_loaded(method, tmp_path):
         kept = parameter.data.bfloat16().float()
         parameter.data = unrounded(*rounded(parameter.data)) if eight_bits.fits(parameter) else kept
     save_weights(network, tmp_path / "weights.safetensors")
-    loaded = load_network(method, SIZES[method].options(), tmp_path / "weights.safetensors", share)
+    loaded = load_network(family(method), SIZES[method].options(), tmp_path / "weights.safetensors", share)
     features, tokens = text()
     for one, other in zip(unroll(network, features, tokens, 2), unroll(loaded, features, tokens, 2), strict=True):
         assert torch.equal(one, other)
@@ -217,7 +225,7 @@ def test_eight_bits_without_their_steps_are_refused(method, change, said, tmp_pa
     change(tensors, name)
     save_file(tensors, file)
     with pytest.raises(WeightsError, match=said):
-        load_network(method, SIZES[method].options(), file, share)
+        load_network(family(method), SIZES[method].options(), file, share)
 
 
 def test_the_same_seed_makes_the_same_network(method):
@@ -247,7 +255,7 @@ def test_a_file_with_other_tensors_is_refused(method, change, said, tmp_path):
     change(tensors)
     save_file(tensors, file)
     with pytest.raises(WeightsError, match=said) as refused:
-        load_network(method, SIZES[method].options(), file, share)
+        load_network(family(method), SIZES[method].options(), file, share)
     assert str(file) in str(refused.value)
 
 
@@ -270,7 +278,7 @@ def test_a_damaged_file_is_refused(method, tmp_path):
     save_weights(made(method), file)
     file.write_bytes(file.read_bytes()[:-7])
     with pytest.raises(WeightsError, match="bytes of weights, its header says"):
-        load_network(method, SIZES[method].options(), file, share)
+        load_network(family(method), SIZES[method].options(), file, share)
 
 
 @each_row(
@@ -293,7 +301,7 @@ def test_sizes_that_are_none_are_refused(method, change, said):
     options = SIZES[method].options() | change
     options = {key: value for key, value in options.items() if value is not None}
     with pytest.raises(ConfigError, match=said) as refused:
-        FAMILIES[method].load().sizes_type.read(options, "drafter.toml, [options]")
+        FAMILIES[family(method)].load().sizes_type.read(options, "drafter.toml, [options]")
     assert str(refused.value).startswith("drafter.toml, [options]")
 
 

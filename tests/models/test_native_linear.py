@@ -31,6 +31,7 @@ from specchat.models.draft_heads.loading import load_network
 from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.weight_source import StoredRows
 from specchat.training.learning_network import LearningNetwork
+from specchat.training.limits import FORMS
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
 
@@ -160,7 +161,7 @@ def computed_in_c(learning):
 
 
 @pytest.mark.parametrize("most_waiting_tokens", [256, 0])
-@pytest.mark.parametrize("method", methods("head"))
+@pytest.mark.parametrize("method", [*methods("head"), *FORMS[1:]])
 def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, monkeypatch, method, most_waiting_tokens):
     monkeypatch.setattr(text_inputs, "_MOST_WAITING_TOKENS", most_waiting_tokens)
     network = shared_network("llama")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -22,8 +23,10 @@ from specchat.models.weights.tensor_source import TensorSource
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.distillation import LOSSES, Distillation
 from specchat.training.fitting import Fitting, Schedule
+from specchat.training.job import command, sizes_asked_for
 from specchat.training.losses import columns_of, labels_at, logits_of
 from specchat.training.states import StateReading
+from specchat.training.training_request import TrainingRequest
 
 DEPTHS, STEPS = (1, 2, 3), 3
 CPU = torch.device("cpu")
@@ -168,3 +171,18 @@ def test_one_draft_model_drafts_for_the_target_that_it_learnt_from_and_for_anoth
     assert found["own"] > 5 * found["own, untrained"] + 0.1, found
     assert found["other"] > 5 * found["other, untrained"] + 0.1, found
     assert found["other"] > 5 * found["other, with its own embedding"] + 0.1, found
+
+
+def test_a_request_says_which_depths_and_which_form_are_trained():
+    shape = target().network.shape
+    request = partial(TrainingRequest, "tiny", prompts="self", tokens=6000, hours=0.0, name="mine")
+    made = {name: FAMILIES[name].load().sizes_for(shape, (0, 3)) for name in ("draft_model", "eagle", "hydra")}
+    nested, plain = (
+        sizes_asked_for(made["draft_model"], request("draft_model", depths=given)) for given in ("1,3", "")
+    )
+    assert (nested.layers, nested.depths, plain.depths) == (3, (1, 3), ())
+    forms = [sizes_asked_for(made["eagle"], request("eagle", form=form)) for form in ("", "eagle", "fs", "fspad")]
+    assert [(one.sampled, one.parted) for one in forms] == [(0, 0), (0, 0), (128, 0), (128, 1)]
+    assert sizes_asked_for(made["hydra"], request("hydra")) == made["hydra"]
+    assert "--depths 1,3" in command(request("draft_model", depths="1,3"))
+    assert "--form fspad" in command(request("eagle", form="fspad"))

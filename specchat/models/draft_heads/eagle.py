@@ -6,7 +6,7 @@ The same network runs published EAGLE-3 checkpoints, which `models.published_dra
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -27,7 +27,7 @@ from specchat.models.draft_heads.layers import (
     rms_normalize,
     side_by_side,
 )
-from specchat.models.draft_heads.sizes import LayerSizes, NetworkSizes, size
+from specchat.models.draft_heads.sizes import MOST_INNER, LayerSizes, NetworkSizes, size
 
 FREQUENCIES = "frequencies"
 """A tensor that only published networks have: the rotation's angles."""
@@ -42,11 +42,20 @@ class EagleSizes(LayerSizes):
             are all together, else 0.
         norm_residual: 1 where the attention's output is added to the normed state, 0 where to the state itself.
         norm_fed_back: 1 where a later step takes the input of the head, 0 where the layer's output itself.
+        sampled: width of the space in which tokens gate states in front of the layer; 0 where both go in side by side.
+        parted: 1 where the layer's output has two parts of d: one is brought near the target's state and fed back, the
+            other goes to the head. 0 where one part does both.
     """
 
     unit_taps: int = size(2, least=0, default=1)
     norm_residual: int = size(1, least=0, default=0)
     norm_fed_back: int = size(1, least=0, default=0)
+    sampled: int = size(MOST_INNER, least=0, default=0)
+    parted: int = size(1, least=0, default=0)
+
+    def of_form(self, form: str) -> EagleSizes:
+        """The same sizes in a form of `training.limits.FORMS`: `fs` samples states, `fspad` parts the output, too."""
+        return replace(self, sampled=2 * self.hidden if form in ("fs", "fspad") else 0, parted=int(form == "fspad"))
 
 
 class Eagle(DraftHead[LayerSizes]):
@@ -60,6 +69,12 @@ class Eagle(DraftHead[LayerSizes]):
     arXiv:2605.09992. Differs in what we train ourselves: every tapped state is normed
     before the taps are fused (`unit_taps`), and the head is the target's. The loss has EAGLE's distance of states too,
     which EAGLE-3 dropped, and a chain counts only as long as its guesses were right or nearly so (see `chain_loss`).
+
+    With `sampled` the embedding of the token gates the state in a wider space, down(up(state) · silu(gate(token))), and
+    the layer reads that in place of both side by side. With `parted` one part of its output is compared with the
+    target's state and fed back, and logits come from the other: the distance of states pulls at no weight that only
+    logits depend on. Reference: Gui et al., FSPAD, arXiv:2408.15562. Differs: what is said there of EAGLE-2's layer is
+    done here in EAGLE-3's; which part of its last product is aligned is our reading of it.
     """
 
     recipe = Recipe(reads_back=True)
@@ -71,13 +86,19 @@ class Eagle(DraftHead[LayerSizes]):
         self._unit_taps = 1 if published is None else published.unit_taps
         self._norm_fed_back = published is not None and bool(published.norm_fed_back)
         self._norm_residual = published is not None and bool(published.norm_residual)
+        self._sampled = 0 if published is None else published.sampled
+        self._parts = 1 if published is None else 1 + published.parted
         d, queries = sizes.hidden, sizes.heads * sizes.head_dim
         self.state_norm = nn.Parameter(torch.ones(d))
-        self.qkv = nn.Linear(2 * d, queries + 2 * sizes.kv_heads * sizes.head_dim, bias=False)
+        if self._sampled:
+            self.sample_up = nn.Linear(d, self._sampled, bias=False)
+            self.sample_gate = nn.Linear(d, self._sampled, bias=False)
+            self.sample_down = nn.Linear(self._sampled, d, bias=False)
+        self.qkv = nn.Linear(d if self._sampled else 2 * d, queries + 2 * sizes.kv_heads * sizes.head_dim, bias=False)
         self.o = nn.Linear(queries, d, bias=False)
         self.mlp_norm = nn.Parameter(torch.ones(d))
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
-        self.down = nn.Linear(sizes.inner, d, bias=False)
+        self.down = nn.Linear(sizes.inner, self._parts * d, bias=False)
         self.rotation = Rotation(sizes.theta, sizes.head_dim)
 
     @classmethod
@@ -110,8 +131,22 @@ class Eagle(DraftHead[LayerSizes]):
         return fused
 
     def fed_back(self, states: Tensor) -> Tensor:
-        """(…, d) input of a later step, from (…, d) outputs of the layer."""
-        return self.normed(states) if self._norm_fed_back else states
+        """(…, d) input of a later step, from (…, parts · d) outputs of the layer."""
+        return self.aligned(states) if self._norm_fed_back else states[..., : self.sizes.hidden]
+
+    def normed(self, states: Tensor) -> Tensor:
+        """(…, d) input of the head, from (…, parts · d) outputs of the layer."""
+        return super().normed(self.for_head(states))
+
+    def for_head(self, states: Tensor) -> Tensor:
+        """(…, d) the part of (…, parts · d) outputs of the layer that logits come from, the last."""
+        return states[..., -self.sizes.hidden :].contiguous()
+
+    def aligned(self, states: Tensor) -> Tensor:
+        """(…, d) what is compared with the target's state: the head's input, or the part that is not for the head."""
+        if self._parts == 1:
+            return self.normed(states)
+        return rms_normalize(states[..., : self.sizes.hidden], self.sizes.epsilon)
 
     def before_attention(
         self, inputs: Tensor, tokens: Tensor, positions: Tensor
@@ -126,7 +161,11 @@ class Eagle(DraftHead[LayerSizes]):
         """
         sizes = self.sizes
         normed = rms_normalize(inputs, sizes.epsilon) * self.state_norm
-        pairs = torch.cat([tokens, normed], dim=-1)
+        if self._sampled:
+            inputs = self.sample_down(self.sample_up(normed) * F.silu(self.sample_gate(tokens)))
+            pairs = rms_normalize(inputs, sizes.epsilon)
+        else:
+            pairs = torch.cat([tokens, normed], dim=-1)
         heads = self.qkv(pairs).unflatten(-1, (sizes.heads + 2 * sizes.kv_heads, sizes.head_dim))
         rotating = sizes.heads + sizes.kv_heads
         rotated = self.rotation(heads[..., :rotating, :], positions)
@@ -134,10 +173,10 @@ class Eagle(DraftHead[LayerSizes]):
         return residual, rotated[..., : sizes.heads, :], rotated[..., sizes.heads :, :], heads[..., rotating:, :]
 
     def after_attention(self, residual: Tensor, mixed: Tensor) -> Tensor:
-        """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
+        """(…, parts · d) the layer's output, from (…, d) and (…, heads · head_dim)."""
         states = residual + self.o(mixed)
         gate, up = self.gate_up(rms_normalize(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
-        after: Tensor = states + self.down(F.silu(gate) * up)
+        after: Tensor = torch.cat([states] * self._parts, dim=-1) + self.down(F.silu(gate) * up)
         return after
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
@@ -225,6 +264,7 @@ class EagleDrafting(Drafting):
 
     def __init__(self, network: Eagle, given: DraftingInputs) -> None:
         self._reading, self._fed_back = LayerReading(network, given), network.fed_back
+        self._for_head = network.for_head
         super().__init__(network.sizes.taps, given, self._reading)
         self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
         self._states = torch.empty(0)
@@ -238,7 +278,7 @@ class EagleDrafting(Drafting):
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""
         if nodes[0] == ROOT:
-            return self._given.guessed(self._reading.root())
+            return self._given.guessed(self._for_head(self._reading.root()))
         entries, first = self._reading.entries, len(self._row_of)
         self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
         seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
@@ -251,4 +291,4 @@ class EagleDrafting(Drafting):
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
         states = self._reading.step(self._fed_back(rows_of(before, parents)), tokens, positions, entries + first, seen)
         self._states = torch.cat([before, states])
-        return self._given.guessed(states)
+        return self._given.guessed(self._for_head(states))

@@ -190,6 +190,10 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         """(…, H) logits of the token that follows, for each of the shared tokens."""
         return F.linear(self.normed(states), self.shared.head)
 
+    def aligned(self, states: Tensor) -> Tensor:
+        """(…, d) what is to be near the target's last state, scaled to a mean square of 1: the head's input."""
+        return self.normed(states)
+
     def fused(self, features: Tensor) -> Tensor:
         """(…, d) input of the first step, from (…, taps, d) states of the target."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ START = "tests/training/test_training_start.py"
 WRITING = "tests/training/test_text_writing.py"
 DISTILLING = ("tests/training/test_distillation.py",)
 DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
+FSPAD = "tests/models/test_fspad.py"
 ADAPTED = "tests/training/test_adapted_draft.py"
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
 UNROLLING = ("tests/training/test_unrolling.py",)
@@ -53,9 +54,33 @@ EDITS = (
         "drafter eagle",
         "feeds the layer's output back where its norm is asked for",
         "Eagle.fed_back",
-        "self.normed(states) if self._norm_fed_back else states",
-        "states",
+        "self.aligned(states) if self._norm_fed_back else states[..., : self.sizes.hidden]",
+        "states[..., : self.sizes.hidden]",
         ("tests/models/test_published_drafters.py", "-k", "formulas"),
+    ),
+    Mutation(
+        "drafter eagle",
+        "aligns the part that is for the head",
+        "Eagle.aligned",
+        "self._parts == 1",
+        "self._parts",
+        (FSPAD, "-k", "pulls_at_nothing"),
+    ),
+    Mutation(
+        "drafter eagle",
+        "goes on from the part that is for the head",
+        "Eagle.fed_back",
+        "states[..., : self.sizes.hidden]",
+        "states[..., -self.sizes.hidden :]",
+        (FSPAD, "-k", "pull_at_nothing"),
+    ),
+    Mutation(
+        "drafter eagle",
+        "lets states through that no token gates",
+        "Eagle.before_attention",
+        "self.sample_up(normed) * F.silu(self.sample_gate(tokens))",
+        "self.sample_up(normed) + F.silu(self.sample_gate(tokens))",
+        (FSPAD, "-k", "gated"),
     ),
     Mutation(
         "drafter eagle",
