@@ -17,7 +17,7 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.weights.tensor_source import TensorSource
 
 DRIVER = Path(__file__).with_name("native_driver.c")
-FLAGS = ("-O2", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")
+FLAGS = ("-O1", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")
 CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64-static"
 
 LOOKUPS = Path(__file__).with_name("draft_and_draw_driver.c")
