@@ -75,6 +75,12 @@ def pytest_collection() -> Iterator[Any]:
         gc.freeze = gc.unfreeze = lambda: None
 
 
+def pytest_runtest_teardown() -> None:
+    """Take back the threads that an engine in this process computed with: a worker's tests have one."""
+    if "PYTEST_XDIST_WORKER" in os.environ and (torch := sys.modules.get("torch")) and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what takes long, unless it is asked for."""
     if os.environ.get("SPECCHAT_SLOW"):

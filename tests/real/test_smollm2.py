@@ -32,7 +32,6 @@ TOKENS = 32
 def loaded() -> Loaded:
     """The model in float32."""
     path = fetched(REFERENCE["model"])
-    torch.set_num_threads(2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCHAT_HOME", str(HOME))
         return load_model(load_catalog().model(REFERENCE["model"]), path, torch.device("cpu"), "float32")
