@@ -235,7 +235,8 @@ def load_model(
             dtype = torch.float32 if precision == "float32" else torch.bfloat16
             reference = load_network(path, config, dtype).to(device)
             refuse_unknown_states(spec.name, reference)
-            model, prunable = ReferenceModel(reference, context_tokens), None
+            in_c = kernels != "torch"
+            model, prunable = ReferenceModel(reference, context_tokens, recurrence_in_c=in_c), None
             if model.recurrent:
                 refuse_other_states(spec.name, model)
                 notes += (STATES_NOTE.format(spec.name),)

@@ -1,7 +1,7 @@
 """What is written in C built with AddressSanitizer and UBSan, in a process that does what it is told.
 
-As a program: reads a case a line (a seed of the native kernels', "gguf", "draw" or "guesses" and a seed, or "control"),
-does it, and answers in a line. A sanitizer that finds something ends the process.
+As a program: reads a case a line (a seed of the native kernels', "gguf", "draw", "guesses" or "recurrence" and a seed,
+or "control"), does it, and answers in a line. A sanitizer that finds something ends the process.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ def main() -> None:
     from tests.fuzz.draw_case import run_draw
     from tests.fuzz.guess_case import run_guesses
     from tests.fuzz.native_case import control, run_case
+    from tests.fuzz.recurrence_case import run_recurrence
 
     dynamic = ("-shared-libasan",) if "clang" in str(runtime()) else ()
     for module in (build, native_draw, native_suffix_tree):
@@ -151,6 +152,8 @@ def main() -> None:
                 run_draw(int(case.removeprefix("draw ")))
             elif case.startswith("guesses "):
                 run_guesses(int(case.removeprefix("guesses ")))
+            elif case.startswith("recurrence "):
+                run_recurrence(int(case.removeprefix("recurrence ")))
             else:
                 run_case(int(case))
             print("done", flush=True)

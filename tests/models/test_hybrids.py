@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 from itertools import cycle
 
 import pytest
@@ -12,8 +14,10 @@ from contracts.model_checks import CLOSE, PREFIX, deepest
 from contracts.models import RECURRENT, perturbed
 from hybrid_networks import HYBRIDS, V, hybrid
 from loading_kit import load, logits_of, refusal
+from native_kit import needs_native
 from safetensors.torch import load_file, save_file
 from tiny_models import TOKENS, write_tokenizer
+from transformers.activations import ACT2FN
 from transformers.modeling_layers import MtpLayer
 
 from specchat.core.request import PassRequest
@@ -23,9 +27,10 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError, ModelError
-from specchat.models.backends.recurrent_cache import BORDERS, LayerSizes, RecurrentCache
+from specchat.models.backends.recurrent_cache import BORDERS, LayerSizes, RecurrentCache, compiled_recurrence
 from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
 from specchat.models.backends.transformers_network import recurrent_layers, refuse_unknown_states
+from specchat.models.cpu_kernels.recurrence import MOST_KERNEL, ScanInputs
 from specchat.models.decoder.cache_rows import Rows
 from specchat.models.shipped_mtp import MtpModules
 from specchat.models.weights.model_files import HYBRIDS as KNOWN
@@ -47,9 +52,20 @@ def states(model):
     return {layer: (one.last, one.memory) for layer, one in cache._states.items()}
 
 
+FORMS = pytest.mark.parametrize("form", [pytest.param("C", marks=needs_native), "torch"])
+"""What computes the recurrence over trees."""
+
+
+def model_of(network, form, tokens=512):
+    model = ReferenceModel(network, tokens, recurrence_in_c=form == "C")
+    assert (model.cache.compiled is not None) == (form == "C")
+    return model
+
+
+@FORMS
 @pytest.mark.parametrize("family", HYBRIDS)
-def test_each_architecture_says_over_a_tree_and_after_it_what_transformers_says(family):
-    network, model = hybrid(family), ReferenceModel(hybrid(family), 512)
+def test_each_architecture_says_over_a_tree_and_after_it_what_transformers_says(family, form):
+    network, model = hybrid(family), model_of(hybrid(family), form)
     assert family in KNOWN
     refuse_unknown_states(family, network)
     refuse_other_states(family, model)
@@ -73,9 +89,10 @@ def test_each_architecture_says_over_a_tree_and_after_it_what_transformers_says(
     torch.testing.assert_close(says(model, [*text, 9]), model.itself([*text, 9]), **CLOSE)
 
 
+@FORMS
 @pytest.mark.parametrize("family", ["qwen3_next", "granitemoehybrid"])
-def test_the_states_after_an_accepted_path_are_those_of_plain_decoding(family):
-    model = ReferenceModel(hybrid(family), 512)
+def test_the_states_after_an_accepted_path_are_those_of_plain_decoding(family, form):
+    model = model_of(hybrid(family), form)
     plain = model.with_new_cache()
     tree = random_tree(V, 20, 5)
     path = deepest(tree)
@@ -102,36 +119,92 @@ def recurrence(q, k, v, decay, beta):
     return torch.stack(out), state
 
 
+def cache_of(sizes, form):
+    """A cache of one recurrent layer."""
+    return RecurrentCache(
+        (), {0: sizes}, 256, compiled=compiled_recurrence([sizes], torch.empty(0)) if form == "C" else None
+    )
+
+
+@FORMS
+@pytest.mark.parametrize("sizes", [(3, 3, 6, 5), (4, 2, 40, 33), (2, 1, 128, 64)], ids=str)
 @pytest.mark.parametrize("delta", [False, True], ids=["Mamba-2", "delta"])
-def test_a_scan_of_a_tree_is_the_recurrence_along_each_path(delta):
+def test_a_scan_of_a_tree_is_the_recurrence_along_each_path(delta, sizes, form):
     generator = torch.Generator().manual_seed(1)
-    tree, heads, keys, values = random_tree(V, 24, 8), 3, 6, 5
-    text, nodes = 30, len(tree)
-    rows = [torch.randn(text + nodes, heads, size, generator=generator) for size in (keys, keys, values)]
-    q, k, v = rows[0], torch.nn.functional.normalize(rows[1], dim=-1), rows[2]
-    decay = -3 * torch.rand(text + nodes, heads, generator=generator)
-    beta = torch.rand(text + nodes, heads, generator=generator) if delta else None
-    sizes = LayerSizes(4, 3, heads, keys, values, 4)
-    cache, book = RecurrentCache((), {0: sizes}, 256), Rows()
+    tree, (heads, key_heads, keys, values) = random_tree(V, 24, 8), sizes
+    text, nodes, count = 30, len(tree), 30 + len(tree)
+    q, k, x = (torch.randn(count, *of, generator=generator) for of in ((key_heads, keys),) * 2 + ((heads, values),))
+    k = torch.nn.functional.normalize(k, dim=-1)
+    decay = -3 * torch.rand(count, heads, generator=generator)
+    rate = torch.rand(count, heads, generator=generator)
+    cache, book = cache_of(LayerSizes(4, 3, heads, keys, values, 4), form), Rows()
 
     def scan(plan, first):
         cache.begin(plan)
         some = slice(first, first + plan.rows)
         cache._convolve(0, torch.zeros(1, 4, plan.rows), torch.zeros(4, 3), None, None)
-        return cache._scan(0, q[some], k[some], v[some], decay[some], None if beta is None else beta[some])
+        return cache._scan(0, ScanInputs(*(of[some] for of in (q, k, x, decay, rate)), delta))
 
     scan(book.plan_prefix(list(range(text))), 0)
     cache.text_read(text)
     book.prefix_read(list(range(text)))
     plan = book.plan_tree(tree, None, ())
     out = scan(plan, text)
+    each = (of.repeat_interleave(heads // key_heads, dim=1) for of in (q, k))
+    told = (*each, x, decay, rate) if delta else (*each, rate[..., None] * x, decay, None)
     for node in range(nodes):
         path = [*range(text), *(text + each for each in (ROOT, *tree.path(node)))]
-        on_path = [of if of is None else of[path] for of in (q, k, v, decay, beta)]
-        expected, state = recurrence(*on_path)
+        expected, state = recurrence(*(of if of is None else of[path] for of in told))
         torch.testing.assert_close(out[node], expected[-1], atol=1e-5, rtol=1e-5)
         after = cache._after([ROOT, *tree.path(node)])[0].memory
         torch.testing.assert_close(after, state, atol=1e-5, rtol=1e-5)
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("channels", "kernel", "activation"), [(5, 3, None), (67, 4, "silu"), (300, 2, "gelu"), (33, 1, None)]
+)
+def test_a_convolution_of_a_tree_is_that_of_each_path(channels, kernel, activation, form):
+    generator = torch.Generator().manual_seed(2)
+    tree, text = random_tree(V, 20, 9), 12
+    inputs = torch.randn(channels, text + len(tree), generator=generator)
+    weight, bias = torch.randn(channels, kernel, generator=generator), torch.randn(channels, generator=generator)
+    cache, book = cache_of(LayerSizes(channels, kernel, 0, 0, 0, 4), form), Rows()
+
+    def convolve(plan, columns):
+        cache.begin(plan)
+        return cache._convolve(0, inputs[None, :, columns], weight, bias, activation)[0]
+
+    convolve(book.plan_prefix(list(range(text))), slice(text))
+    cache.text_read(text)
+    book.prefix_read(list(range(text)))
+    for level in range(max(tree.depths) + 1):
+        nodes = [node for node in range(len(tree)) if tree.depths[node] == level]
+        plan = book.plan_tree(tree, nodes, ())
+        out = convolve(plan, [text + node for node in nodes])
+        book.tree_read(plan)
+        for at, node in enumerate(nodes):
+            path = [*range(text), *(text + each for each in (ROOT, *tree.path(node)))]
+            padded = torch.nn.functional.pad(inputs[:, path], (kernel - 1, 0))
+            expected = torch.nn.functional.conv1d(padded[None], weight[:, None], bias, groups=channels)[0, :, -1]
+            expected = expected if activation is None else ACT2FN[activation](expected)
+            torch.testing.assert_close(out[:, at], expected, atol=1e-5, rtol=1e-5)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("family", ["qwen3_next", "granitemoehybrid", "lfm2"])
+def test_the_recurrence_in_c_writes_the_same_greedy_text(family, dtype):
+    network = copy.deepcopy(hybrid(family)).to(dtype)
+    said = [plain_text(model_of(network, form), 20, prompt=HISTORY) for form in ("C", "torch")]
+    assert said[0] == said[1]
+
+
+def test_the_recurrence_in_c_is_left_where_it_is_not_made_for():
+    weights, sizes = torch.empty(0), LayerSizes(4, 3, 2, 2, 2, 4)
+    assert compiled_recurrence([sizes], weights.half()) is None
+    assert compiled_recurrence([sizes], torch.empty(0, device="meta")) is None
+    assert compiled_recurrence([replace(sizes, kernel=MOST_KERNEL + 1)], weights) is None
 
 
 def test_an_edit_goes_on_from_the_last_end_of_a_prompt_before_it():
@@ -209,7 +282,7 @@ def test_states_of_another_kind_are_refused_in_one_line():
 def test_a_network_that_says_something_else_over_a_tree_is_refused(monkeypatch):
     model = ReferenceModel(hybrid("bamba"), 64)
     scan = RecurrentCache._scan
-    monkeypatch.setattr(RecurrentCache, "_scan", lambda *arguments: 2 * scan(*arguments))
+    monkeypatch.setattr(RecurrentCache, "_scan", lambda *arguments: scan(*arguments).flip(-1))
     with pytest.raises(ModelError, match="differ from its own by"):
         refuse_other_states("m", model)
 
@@ -262,6 +335,7 @@ def test_a_folder_answers_and_says_what_it_cannot(family, tmp_path):
         expected = network(torch.tensor([[5, 6, 7, 8]])).logits[0, -1:]
     torch.testing.assert_close(logits_of(loaded), expected, **CLOSE)
     assert loaded.kernels == "transformers"
+    assert load(folder, "torch", "float32").model.cache.compiled is None
     assert any("keeps recurrent states" in note for note in loaded.notes)
     assert "int4" in refusal(folder, wanted="int4")
 

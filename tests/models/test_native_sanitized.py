@@ -17,7 +17,7 @@ def lacking():
 
 pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
-CASES, FILES, DRAWS, SEARCHES = 80, 30, 100, 100
+CASES, FILES, DRAWS, SEARCHES, LAYERS = 80, 30, 100, 100, 60
 
 OTHER_ENDS = 7310265, 7310806
 """Cases in which a pass of one call is told another end of its rows."""
@@ -42,6 +42,12 @@ def test_no_logits_make_a_draw_leave_its_room(process):
 
 def test_no_guesses_make_a_search_leave_its_room(process):
     assert {process.do(f"guesses {seed}") for seed in range(SEARCHES)} == {"done"}
+
+
+def test_no_tree_makes_a_recurrent_layer_leave_its_buffers(process):
+    answers = {seed: process.do(f"recurrence {seed}") for seed in range(LAYERS)}
+    assert {answers[seed] for seed in range(0, LAYERS, 4)} == {"done"}
+    assert all("refuse this: " in answer for seed, answer in answers.items() if seed % 4), "rows that are not there"
 
 
 def test_no_model_makes_the_kernels_leave_their_buffers(process):

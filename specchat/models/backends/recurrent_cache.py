@@ -16,6 +16,7 @@ a sum over it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.compiled.build import NativeUnavailable
 from specchat.core.record import record
+from specchat.models.cpu_kernels.linear import small_network_kernels
+from specchat.models.cpu_kernels.recurrence import MOST_KERNEL, CompiledRecurrence, Kept, ScanInputs
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.kv_cache import KVCache
 
@@ -67,7 +71,7 @@ class LayerSizes:
 
 @record
 class _State:
-    """One layer after some text: (channels, kernel − 1) last inputs, (heads, keys, values) state; never written to."""
+    """One layer after some text: (kernel − 1, channels) last inputs, (heads, keys, values) state; never written to."""
 
     last: Tensor
     memory: Tensor | None
@@ -78,20 +82,32 @@ class _Rows:
     """One layer's rows behind that text.
 
     Args:
-        inputs: (channels, n) of the convolution.
-        decay: (n, heads) float32, logarithm of each row's decay.
-        total: (n, heads) float64, its sum over the path: differences of long sums count.
-        keys, values: (n, heads, …) float32 k and u.
+        inputs: (n, channels) of the convolution.
+        decay: (n, heads) float32, logarithm of each row's decay; None until the scan, like what follows.
+        kept: (n, key heads, keys) k and (n, heads, values) u, float32, and (n, heads) float64 sums of decays over the
+            path: differences of long sums count.
     """
 
     inputs: Tensor
-    decay: Tensor
-    total: Tensor
-    keys: Tensor
-    values: Tensor
+    decay: Tensor | None = None
+    kept: Kept | None = None
 
     def first(self, rows: int) -> _Rows:
-        return _Rows(self.inputs[:, :rows], self.decay[:rows], self.total[:rows], self.keys[:rows], self.values[:rows])
+        if self.decay is None or self.kept is None:
+            return _Rows(self.inputs[:rows])
+        keys, values, totals = self.kept
+        return _Rows(self.inputs[:rows], self.decay[:rows], (keys[:rows], values[:rows], totals[:rows]))
+
+
+def compiled_recurrence(sizes: Collection[LayerSizes], weights: Tensor) -> CompiledRecurrence | None:
+    """The recurrence in C, where it is available for such layers with such weights; None: it is PyTorch's."""
+    kinds = (torch.float32, torch.bfloat16)
+    if weights.device.type != "cpu" or weights.dtype not in kinds or max(of.kernel for of in sizes) > MOST_KERNEL:
+        return None
+    try:
+        return CompiledRecurrence(small_network_kernels())
+    except NativeUnavailable:
+        return None
 
 
 class RecurrentCache(KVCache):
@@ -108,6 +124,7 @@ class RecurrentCache(KVCache):
         recurrent: Mapping[int, LayerSizes],
         max_rows: int,
         beside: KVCache | None = None,
+        compiled: CompiledRecurrence | None = None,
     ) -> None:
         """Empty, for one text.
 
@@ -115,8 +132,11 @@ class RecurrentCache(KVCache):
             attends: numbers of the layers that keep keys and values.
             recurrent: for each layer that keeps a state, its sizes.
             beside: as `KVCache` takes it.
+            compiled: what computes rows of trees; None, and for chunks of a text: PyTorch, which multiplies many rows
+                quicker.
         """
         super().__init__(attends, max_rows, beside=beside)
+        self.compiled = compiled
         self.recurrent = recurrent
         self._states: Mapping[int, _State] = {}  # after the text's first `_tokens`, which have `_held` rows
         self._tokens = self._held = 0
@@ -124,13 +144,15 @@ class RecurrentCache(KVCache):
         self._borders: dict[int, Mapping[int, _State]] = {}  # by tokens, oldest first
         self._text_was_read = False
         self._seen = torch.empty(0, 0, dtype=torch.bool)  # (rows of the pass, rows behind the text)
-        self._inputs: Tensor | None = None  # of the convolution that is computed now
+        self._above: array[int] | None = None  # of each row behind the text which it follows; None where torch computes
 
     def begin(self, plan: PassPlan) -> None:
         """The next pass has these rows."""
         self.write_at(plan.start)
         before = plan.start - self._held
         self._rows = {layer: rows.first(before) for layer, rows in self._rows.items()} if before else {}
+        in_c = self.compiled is not None and plan.nodes and plan.own is None and plan.common == self._held
+        self._above = array("i", plan.above) if in_c else None
         self._seen = plan.mask[:, self._held :]
 
     def text_read(self, rows: int) -> None:
@@ -173,25 +195,21 @@ class RecurrentCache(KVCache):
             use_qk_l2norm_in_kernel: bool = False,
             **_: Any,
         ) -> tuple[Tensor, None]:
-            each = value.shape[2] // key.shape[2]
-            q, k = (of.repeat_interleave(each, dim=2)[0].to(_FLOAT) for of in (query, key))
-            if use_qk_l2norm_in_kernel:
-                q, k = (of * torch.rsqrt((of * of).sum(-1, keepdim=True) + 1e-6) for of in (q, k))
-            q = q / q.shape[-1] ** 0.5
-            out = self._scan(layer, q, k, value[0].to(_FLOAT), g[0].to(_FLOAT), beta[0].to(_FLOAT))
-            return out[None].to(value.dtype), None
+            q, k, x, decay, rate = (_floats(of[0]) for of in (query, key, value, g, beta))
+            scale = query.shape[-1] ** -0.5
+            inputs = ScanInputs(q, k, x, decay, rate, delta=True, normalise=use_qk_l2norm_in_kernel, scale=scale)
+            return self._scan(layer, inputs)[None].to(value.dtype), None
 
         def mamba2_chunk_scan(
             hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Any = None, dt_bias: Any = None,
             dt_softplus: bool = False, dt_limit: tuple[float, float] = (0.0, float("inf")), **_: Any,
         ) -> tuple[Tensor, None]:  # fmt: skip
             steps = dt if dt_bias is None else dt + dt_bias
-            steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)[0].to(_FLOAT)
-            states = hidden_states[0].to(_FLOAT)
-            each = states.shape[1] // B.shape[2]
-            k, q = (of[0].to(_FLOAT).repeat_interleave(each, dim=1) for of in (B, C))
-            out = self._scan(layer, q, k, states * steps[..., None], A.to(_FLOAT) * steps)
-            return (out if D is None else out + D[:, None] * states)[None].contiguous(), None
+            steps = _floats((F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)[0])
+            q, k, x = (_floats(of[0]) for of in (C, B, hidden_states))
+            skip = None if D is None else _floats(D)
+            inputs = ScanInputs(q, k, x, A.to(_FLOAT) * steps, steps, delta=False, skip=skip)
+            return self._scan(layer, inputs)[None], None
 
         return {
             "causal_conv1d_fn": causal_conv1d_fn,
@@ -201,64 +219,40 @@ class RecurrentCache(KVCache):
 
     def _convolve(self, layer: int, inputs: Tensor, weight: Tensor, bias: Tensor | None, activation: Any) -> Tensor:
         """(1, channels, n) of (1, channels, n): each row of itself and its own last ancestors."""
-        from transformers.activations import ACT2FN
-
-        kernel, found = weight.shape[-1], self._rows.get(layer)
-        earlier = inputs[0, :, :0] if found is None else found.inputs
+        kernel, found, new = weight.shape[-1], self._rows.get(layer), inputs.shape[2]
+        mine = inputs[0].T.contiguous() if found is None else torch.cat([found.inputs, inputs[0].T])
         state = self._states.get(layer)
-        last = inputs.new_zeros(inputs.shape[1], kernel - 1) if state is None else state.last
-        mine = torch.cat([earlier, inputs[0]], dim=1)
-        columns = torch.cat([last, mine], dim=1)
-        seen = F.pad(self._seen, (kernel - 1, 0), value=True).to(inputs.device)
-        places = torch.where(seen, torch.arange(seen.shape[1], device=seen.device), -1)
-        nearest = places.topk(kernel, dim=1).values.flip(1)  # (n, kernel), the row itself last
-        out = (columns[:, nearest].to(_FLOAT) * weight[:, None].to(_FLOAT)).sum(-1)
-        out = out if bias is None else out + bias[:, None].to(_FLOAT)
-        nothing = inputs.new_empty(mine.shape[1], 0, dtype=_FLOAT)
-        self._rows[layer] = (
-            _Rows(mine, nothing, nothing, nothing[..., None], nothing[..., None])
-            if found is None
-            else (_Rows(mine, found.decay, found.total, found.keys, found.values))
-        )
-        return (out if activation is None else ACT2FN[activation](out))[None].to(inputs.dtype)
-
-    def _scan(self, layer: int, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor | None = None) -> Tensor:
-        """(n, heads, values) what every row reads after it was added.
-
-        Args:
-            q, k, v: (n, heads, keys or values).
-            decay: (n, heads) logarithms.
-            beta: (n, heads), for a gated delta net, where `v` is what S is to hold for k; None where it is added.
-        """
-        new, seen = len(q), self._seen.to(q.device)
-        before = seen.shape[1] - new
-        found = self._rows[layer]
-        if before:
-            decay = torch.cat([found.decay, decay])
-            keys = torch.cat([found.keys, k])
+        last = None if state is None else state.last
+        self._rows[layer] = _Rows(mine) if found is None else _Rows(mine, found.decay, found.kept)
+        if self.compiled is not None and self._above is not None:
+            silu = activation in ("silu", "swish")
+            out = self.compiled.convolve(self._above, new, last, mine, weight, bias, silu)
+            activation = None if silu else activation
         else:
-            keys = k
-        total_new = seen.double() @ decay.double()
-        total = torch.cat([found.total, total_new]) if before else total_new
-        apart = (total_new.T[:, :, None] - total.T[:, None, :]).masked_fill(~seen, -torch.inf).to(_FLOAT).exp()
-        state = self._states.get(layer)
+            columns = torch.cat([mine.new_zeros(kernel - 1, mine.shape[1]) if last is None else last, mine])
+            seen = F.pad(self._seen, (kernel - 1, 0), value=True).to(mine.device)
+            places = torch.where(seen, torch.arange(seen.shape[1], device=seen.device), -1)
+            nearest = places.topk(kernel, dim=1).values.flip(1)  # (n, kernel), the row itself last
+            out = (columns[nearest].to(_FLOAT) * weight.T.to(_FLOAT)).sum(1)
+            out = out if bias is None else out + bias.to(_FLOAT)
+        if activation is not None:
+            from transformers.activations import ACT2FN
+
+            out = ACT2FN[activation](out)
+        return out.to(inputs.dtype).T[None]
+
+    def _scan(self, layer: int, inputs: ScanInputs) -> Tensor:
+        """(n, heads, values) what every row reads after it was added."""
+        found, state = self._rows[layer], self._states.get(layer)
         memory = None if state is None else state.memory
-        so_far = total_new.to(_FLOAT).exp()[..., None]
-        if beta is not None:
-            read = torch.einsum("nhd,uhd->hnu", k, keys) * apart
-            wanted = v if memory is None else v - so_far * torch.einsum("nhd,hde->nhe", k, memory)
-            if before:
-                wanted = wanted - torch.einsum("hnu,uhe->nhe", read[..., :before], found.values)
-            rates = beta.T[..., None]
-            system = rates * read[..., before:]  # solved as if its diagonal were 1: a row does not see itself
-            solved = torch.linalg.solve_triangular(
-                system, rates * wanted.transpose(0, 1), upper=False, unitriangular=True
-            )
-            v = solved.transpose(0, 1)
-        values = torch.cat([found.values, v]) if before else v
-        out = torch.einsum("hnu,uhe->nhe", torch.einsum("nhd,uhd->hnu", q, keys) * apart, values)
-        self._rows[layer] = _Rows(found.inputs, decay, total, keys, values)
-        return out if memory is None else out + so_far * torch.einsum("nhd,hde->nhe", q, memory)
+        decay = inputs.decay if found.decay is None else torch.cat([found.decay, inputs.decay])
+        if self.compiled is not None and self._above is not None:
+            kept = _with_room(found.kept, inputs)
+            out = self.compiled.scan(self._above, memory, kept, inputs)
+        else:
+            out, kept = _scanned(self._seen.to(decay.device), memory, found.kept, decay, inputs)
+        self._rows[layer] = _Rows(found.inputs, decay, kept)
+        return out
 
     # What becomes of the text.
 
@@ -328,21 +322,78 @@ class RecurrentCache(KVCache):
         """The states after these rows."""
         if not path:
             return self._states
+        compiled = None if self._above is None else self.compiled
         return {
-            layer: _after(self._states.get(layer), rows, list(path), self.recurrent[layer].kernel)
+            layer: _after(self._states.get(layer), rows, list(path), self.recurrent[layer].kernel, compiled)
             for layer, rows in self._rows.items()
         }
 
 
-def _after(state: _State | None, rows: _Rows, path: list[int], kernel: int) -> _State:
-    inputs = rows.inputs[:, path]
-    before = inputs.new_zeros(len(inputs), kernel - 1) if state is None else state.last
-    last = torch.cat([before, inputs], dim=1)[:, -(kernel - 1) :].clone()
-    if not rows.keys.numel():
+def _floats(of: Tensor) -> Tensor:
+    return of.to(_FLOAT).contiguous()
+
+
+def _with_room(kept: Kept | None, inputs: ScanInputs) -> Kept:
+    """What is kept of earlier rows, and room for that of new ones."""
+    (new, heads), like = inputs.decay.shape, (inputs.k, inputs.x)
+    rooms = (*(torch.empty_like(of) for of in like), torch.empty(new, heads, dtype=torch.float64))
+    keys, values, totals = rooms if kept is None else (torch.cat(both) for both in zip(kept, rooms, strict=True))
+    return keys, values, totals
+
+
+def _scanned(
+    seen: Tensor, memory: Tensor | None, found: Kept | None, decay: Tensor, inputs: ScanInputs
+) -> tuple[Tensor, Kept]:
+    """What rows read of a state, and what is kept of them and of the rows before them: all rows at once, in torch.
+
+    Args:
+        seen: (n, m) bool, which of all rows each sees.
+        memory: (heads, keys, values) before all rows.
+        found: of the m − n rows before.
+        decay: (m, heads) of all rows.
+    """
+    q, k, x = inputs.q, inputs.k, inputs.x
+    if inputs.normalise:
+        q, k = (of * torch.rsqrt((of * of).sum(-1, keepdim=True) + 1e-6) for of in (q, k))
+    total_new = seen.double() @ decay.double()
+    kept_keys = k if found is None else torch.cat([found[0], k])
+    total = total_new if found is None else torch.cat([found[2], total_new])
+    q, k, keys = (of.repeat_interleave(x.shape[1] // of.shape[1], dim=1) for of in (inputs.scale * q, k, kept_keys))
+    apart = (total_new.T[:, :, None] - total.T[:, None, :]).masked_fill(~seen, -torch.inf).to(_FLOAT).exp()
+    so_far = total_new.to(_FLOAT).exp()[..., None]
+    if inputs.delta:
+        before = len(total) - len(total_new)
+        read = torch.einsum("nhd,uhd->hnu", k, keys) * apart
+        wanted = x if memory is None else x - so_far * torch.einsum("nhd,hde->nhe", k, memory)
+        if found is not None:
+            wanted = wanted - torch.einsum("hnu,uhe->nhe", read[..., :before], found[1])
+        rates = inputs.rate.T[..., None]
+        system = rates * read[..., before:]  # solved as if its diagonal were 1: a row does not see itself
+        solved = torch.linalg.solve_triangular(system, rates * wanted.transpose(0, 1), upper=False, unitriangular=True)
+        v = solved.transpose(0, 1).contiguous()
+    else:
+        v = inputs.rate[..., None] * x
+    values = v if found is None else torch.cat([found[1], v])
+    out = torch.einsum("hnu,uhe->nhe", torch.einsum("nhd,uhd->hnu", q, keys) * apart, values)
+    if memory is not None:
+        out = out + so_far * torch.einsum("nhd,hde->nhe", q, memory)
+    out = out if inputs.skip is None else out + inputs.skip[:, None] * x
+    return out.contiguous(), (kept_keys, values, total)
+
+
+def _after(
+    state: _State | None, rows: _Rows, path: list[int], kernel: int, compiled: CompiledRecurrence | None
+) -> _State:
+    inputs = rows.inputs[path]
+    before = inputs.new_zeros(kernel - 1, inputs.shape[1]) if state is None else state.last
+    last = torch.cat([before, inputs])[len(path) :].clone()
+    if rows.kept is None:
         return _State(last, None)
-    total = rows.total[path]
-    left = (total[-1] - total).to(_FLOAT).exp()[..., None]
-    memory = torch.einsum("uhd,uhe->hde", rows.keys[path] * left, rows.values[path])
-    if state is not None and state.memory is not None:
-        memory = memory + total[-1].to(_FLOAT).exp()[:, None, None] * state.memory
-    return _State(last, memory)
+    memory = None if state is None else state.memory
+    if compiled is not None:
+        return _State(last, compiled.follow(path, memory, rows.kept))
+    keys, values, totals = (of[path] for of in rows.kept)
+    keys = keys.repeat_interleave(values.shape[1] // keys.shape[1], dim=1)
+    left = (totals[-1] - totals).to(_FLOAT).exp()[..., None]
+    added = torch.einsum("uhd,uhe->hde", keys * left, values)
+    return _State(last, added if memory is None else added + totals[-1].to(_FLOAT).exp()[:, None, None] * memory)

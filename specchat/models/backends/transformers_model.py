@@ -16,7 +16,7 @@ from specchat.core.reading import Counters, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
-from specchat.models.backends.recurrent_cache import RecurrentCache
+from specchat.models.backends.recurrent_cache import RecurrentCache, compiled_recurrence
 from specchat.models.backends.transformers_network import (
     attending_layers,
     over_states,
@@ -115,14 +115,16 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         context_tokens: int,
         parts: SubLayers | None = None,
         source: ReferenceModel | None = None,
+        recurrence_in_c: bool = True,
     ) -> None:
         """Nothing read yet.
 
         Args:
             parts: what of the network is computed; None for all.
             source: the model whose rows `copy_rows_from` copies.
+            recurrence_in_c: whether recurrent layers may use the compiled kernels, where these are available.
         """
-        self._whole = network.eval()
+        self._whole, self._recurrence_in_c = network.eval(), recurrence_in_c
         self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
         beside = source.cache if source else None
         mixed, recurrent = self._parts.attention, recurrent_layers(network)
@@ -130,7 +132,10 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         self._states: RecurrentCache | None = None
         if recurrent:
             recurrent = {layer: sizes for layer, sizes in recurrent.items() if layer in mixed}
-            self._states = RecurrentCache(attending_layers(network) & mixed, recurrent, context_tokens, beside)
+            weights = network.get_input_embeddings().weight
+            compiled = compiled_recurrence(recurrent.values(), weights) if recurrence_in_c and recurrent else None
+            attending = attending_layers(network) & mixed
+            self._states = RecurrentCache(attending, recurrent, context_tokens, beside, compiled)
             self._network = over_states(self._network, self._states)
         self.cache: KVCache = self._states or KVCache(mixed, context_tokens, beside=beside)
         self._decoder = self._network.get_decoder()
@@ -221,7 +226,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return masks.get("", masks)
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
-        return ReferenceModel(self._whole, self.context_tokens, parts, source=self)
+        return ReferenceModel(self._whole, self.context_tokens, parts, self, self._recurrence_in_c)
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:

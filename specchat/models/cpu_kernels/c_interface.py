@@ -191,6 +191,8 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.floor_bytes.restype = library.floor_operations.restype = ctypes.c_double
     library.floor_bytes.argtypes = [_POINTER, _POINTER, ctypes.c_int64]
     library.floor_operations.argtypes = [_POINTER]
+    library.recurrent_convolve.argtypes = library.recurrent_scan.argtypes = [_POINTER, _POINTER]
+    library.recurrent_follow.argtypes = [_POINTER, _POINTER]
     library.packs.argtypes = [_INTEGER]
     library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
     library.finite_rows.argtypes = [_POINTER]

@@ -200,6 +200,21 @@ class Kernels:
         about = which.buffer_info()[0], len(which), room, room_bytes, place
         self._done(self._library.gather_outputs(ctypes.byref(product), *about))
 
+    def convolve(self, threads: int, convolution: Any) -> None:
+        """A convolution of each row's own ancestors; `convolution` as recurrence.h declares it, like those below."""
+        with self._passing:
+            self._done(self._library.recurrent_convolve(self._team_of(threads), ctypes.byref(convolution)))
+
+    def scan(self, threads: int, scan: Any) -> None:
+        """What rows of a tree read of a recurrent layer's state, each after it was added."""
+        with self._passing:
+            self._done(self._library.recurrent_scan(self._team_of(threads), ctypes.byref(scan)))
+
+    def follow(self, threads: int, following: Any) -> None:
+        """A recurrent layer's state after a path."""
+        with self._passing:
+            self._done(self._library.recurrent_follow(self._team_of(threads), ctypes.byref(following)))
+
     def time_phases(self, threads: int, timed: bool) -> None:
         """Time the phases of what follows, or no longer; forget what was timed."""
         with self._passing:

@@ -16,6 +16,7 @@
 #include "hydra.h"
 #include "linear.h"
 #include "qkv.h"
+#include "recurrence.h"
 #include "whole_pass.h"
 
 /* The stretch of the cache that each row sees, once for a pass: texts that are read together lie far apart. */
