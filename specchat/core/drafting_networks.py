@@ -18,7 +18,7 @@ from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.memory import NetworkMemory
 from specchat.core.reading import Reading
 from specchat.core.record import record
-from specchat.core.request import Adapter, HeadNeeds, PassRequest
+from specchat.core.request import Adapter, Entry, HeadNeeds, PassRequest
 from specchat.core.round import Round
 from specchat.core.seams import Model
 from specchat.core.states import TextStates
@@ -288,12 +288,14 @@ class MaskRows:
         sampler: (n, d) last states of masks, and (n, d) embeddings of the tokens guessed before them → (n, d) states
             that know these tokens; None where guesses do not know of each other.
         ensemble: so many masks stand for one place, whose logits are averaged.
+        entry: where the rows enter the pass with a state made of their nodes' own; None: as masks do, at its beginning.
     """
 
     embeddings: tuple[Tensor, ...]
     adapter: Adapter | None = None
     sampler: Callable[[Tensor, Tensor], Tensor] | None = None
     ensemble: int = 1
+    entry: Entry | None = None
 
 
 @dataclass(frozen=True)

@@ -41,11 +41,12 @@ class Reading:
         alive: the nodes that stayed to the end of the pass.
         pruned: for every dropped node, the layer after which it went.
         taps: layer → (R, d) hidden states after that layer, where asked for.
-        rider_logits: (extra rows, V), in the order the extra rows were given.
-        rider_states: layer → (extra rows, d), for the tapped layers.
-        rider_likeliest: (extra rows, K), like the head's for nodes.
+        extra_row_logits: (extra rows, V), in the order the extra rows were given.
+        extra_row_states: layer → (extra rows, d), for the tapped layers.
+        extra_row_likeliest: (extra rows, K), like the head's for nodes.
         text_states: the tapped states of tokens of the text that were read in the same pass, where there were any.
         elsewhere: set where the target is on another machine.
+        extra_row_last: (extra rows, d) states after the last layer in the place of logits, where none were wanted.
     """
 
     nodes: tuple[int, ...]
@@ -58,6 +59,7 @@ class Reading:
     extra_row_likeliest: Tensor | None = None
     text_states: TextStates | None = None
     elsewhere: Elsewhere | None = None
+    extra_row_last: Tensor | None = None
 
     @property
     def logits(self) -> Tensor:

@@ -62,6 +62,24 @@ class Adapter:
     factors: Mapping[tuple[int, str], tuple[Tensor, Tensor]]
 
 
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A layer at which extra rows enter a pass; the layers before it do not compute them.
+
+    Args:
+        layer: the first layer that computes these rows.
+        matrix: (d, d), what is added to a parent's state is this times the state.
+    """
+
+    layer: int
+    matrix: Tensor
+
+    def states(self, parents: Tensor, embeddings: Tensor) -> Tensor:
+        """(n, d) first states of rows, from (n, d) states of their parents before the layer and their embeddings."""
+        states = parents.float()
+        return (states + states @ self.matrix.float().t() + embeddings.float()).to(parents)
+
+
 @dataclass(frozen=True)
 class ExtraRow:
     """An extra row that a drafter attaches to the target's own pass, so that its next proposal costs no pass.
@@ -73,12 +91,22 @@ class ExtraRow:
         embedding: (d,) what stands in for a token's embedding (a mask or prompt embedding).
         after: index of the extra row it follows, or None where it follows the node itself.
         adapter: what is added to the network's products for this row alone.
+        entry: where the row enters; None: before the first layer. Rows that follow each other have the same. It never
+            enters where its parent was dropped before.
+        says: whether its logits are wanted. Where no row's are, a reading may have last states instead.
     """
 
     parent: int
     embedding: Tensor
     after: int | None = None
     adapter: Adapter | None = None
+    entry: Entry | None = None
+    says: bool = True
+
+
+def entry_layers(extra_rows: Sequence[ExtraRow]) -> frozenset[int]:
+    """The layers at which some of these rows enter."""
+    return frozenset(row.entry.layer for row in extra_rows if row.entry is not None)
 
 
 @dataclass(frozen=True)
@@ -137,7 +165,8 @@ class PassRequest:
     Args:
         taps: layers whose states are wanted: of every node, of every extra row, and of the tokens of the text that are
             read in the same pass. Layers count from 0; tap i is the state after layer i.
-        extra_rows: rows that a drafter adds; their results come back in the same order.
+        extra_rows: rows that a drafter adds; their results come back in the same order, zeros for a row that never
+            entered.
         hooks: looks between layers. Where several drop nodes after one layer, each sees what the one before left.
         head: what makes logits of the last states, one that the same model made; None for the model's whole head.
         needs: what of the head's output is going to be looked at.

@@ -142,6 +142,15 @@ DRAFTERS = Table(
         in_target_pass=True,
     ),
     Method(
+        "speculative_streaming",
+        "specchat.drafters.mask_rows:MaskRowsDrafter",
+        "trained streams beside every node run through the target's last layers alone, and guess further ahead",
+        "Speculative Streaming arXiv:2402.11131",
+        options=options.StreamOptions,
+        requires=(TRAINED_WEIGHTS,),
+        in_target_pass=True,
+    ),
+    Method(
         "shipped_mtp",
         "specchat.drafters.shipped_mtp:ShippedMtp",
         "the head that was trained with the target and comes in its files guesses token after token",

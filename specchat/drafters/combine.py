@@ -102,7 +102,7 @@ class MemberGroup(Drafter):
         """Let every member learn; each sees its own extra rows alone."""
         if self.merged is not None:
             self.merged.learn(round.emitted)
-        if round.reading.extra_row_logits is None:
+        if round.reading.extra_row_logits is None and round.reading.extra_row_last is None:
             for member in self.members:
                 member.observe(round)
             return
@@ -138,12 +138,16 @@ def _joined(sinks: Sequence[HiddenStateSink | None]) -> HiddenStateSink | None:
 
 def _with_extra_rows(reading: Reading, start: int, end: int) -> Reading:
     """The reading with some of its extra rows alone."""
-    assert reading.extra_row_logits is not None, "there were extra rows"
+
+    def own(rows: Tensor | None) -> Tensor | None:
+        return None if rows is None else rows[start:end]
+
     return dataclasses.replace(
         reading,
-        extra_row_logits=reading.extra_row_logits[start:end],
+        extra_row_logits=own(reading.extra_row_logits),
         extra_row_states={layer: rows[start:end] for layer, rows in reading.extra_row_states.items()},
-        extra_row_likeliest=None if reading.extra_row_likeliest is None else reading.extra_row_likeliest[start:end],
+        extra_row_likeliest=own(reading.extra_row_likeliest),
+        extra_row_last=own(reading.extra_row_last),
     )
 
 

@@ -67,8 +67,8 @@ class RowPrice:
         self._times = RecentLinearFit()
         self._tokens = self._seconds = 0.0
 
-    def add(self, rows: int, verify_s: float, round_s: float, tokens: int) -> None:
-        self._times.add(float(rows), verify_s)
+    def add(self, rows: float, verify_s: float, round_s: float, tokens: int) -> None:
+        self._times.add(rows, verify_s)
         self._tokens = _MEMORY * self._tokens + tokens
         self._seconds = _MEMORY * self._seconds + round_s
 

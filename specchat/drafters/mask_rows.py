@@ -55,6 +55,12 @@ class MaskRowsDrafter(Drafter):
     the target's law; the sampler shares what the mask's law gives its likeliest tokens, and moves nothing beyond them.
     With masks of one embedding behind every node this is SPACE, arXiv:2402.11809, whose model is trained as a whole
     instead.
+
+    The rows of `speculative_streaming` are streams: they enter the pass at one of its last layers, as a map of their
+    node's state there, and the layers before do not compute them. Only those of the node that was accepted last need
+    the output head. Reference: Bhendawade et al., Speculative Streaming, arXiv:2402.11131. Differs: the target stays as
+    it is, so the text does; the tree is the policy's; nodes are dropped before streams enter by early pruning alone, a
+    setting.
     """
 
     needs: HeadNeeds = LOGITS
@@ -66,6 +72,10 @@ class MaskRowsDrafter(Drafter):
         self._vocab_size = parts.vocab_size
         self._count = len(self._masks.embeddings) // self._masks.ensemble
         self._rates = LearntRates()  # by mask
+        entry = self._masks.entry
+        self._share = (
+            1.0 if entry is None else 1.0 - entry.layer / parts.target.layers
+        )  # of the layers that a row takes
         self._states, self._price = MaskStates(self._count), RowPrice()
         self._asked = 0
         self._target = parts.target
@@ -109,7 +119,7 @@ class MaskRowsDrafter(Drafter):
 
     def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
         """The masks behind nodes of this tree, those of a node one after the other."""
-        masks, ensemble = self._masks.embeddings, self._masks.ensemble
+        masks, ensemble, entry = self._masks.embeddings, self._masks.ensemble, self._masks.entry
         rows, price = self._affordable()
         if self._linear:
             placed = last_of_likeliest(tree, min(rows // ensemble, self._count))
@@ -124,7 +134,9 @@ class MaskRowsDrafter(Drafter):
                 for mask in range(count):
                     after = len(extra_rows) - 1 if mask else None
                     embedding = masks[member * self._count + mask]
-                    extra_rows.append(ExtraRow(node, embedding, after, self._masks.adapter))
+                    extra_rows.append(
+                        ExtraRow(node, embedding, after, self._masks.adapter, entry=entry, says=entry is None)
+                    )
         self._attached = _Attached(tree, numbers, len(extra_rows))
         return extra_rows
 
@@ -133,7 +145,7 @@ class MaskRowsDrafter(Drafter):
         if self._rows:
             return self._rows, 0.0
         self._asked += 1
-        price = self._price.tokens
+        price = None if self._price.tokens is None else self._share * self._price.tokens
         if price is None or self._asked % _PROBE == 0:  # what never pays is tried again: texts and times change
             return _UNMEASURED_ROWS, 0.0
         return _MOST_ROWS, price
@@ -153,7 +165,8 @@ class MaskRowsDrafter(Drafter):
             self._states.move(before, after, len(round.emitted))
             times = round.timings
             if times.joint is None and times.verify_s > 0.0:
-                self._price.add(round.rows, times.verify_s, times.draft_s + times.verify_s, len(round.emitted))
+                rows = len(round.tree) + self._share * round.extra_rows
+                self._price.add(rows, times.verify_s, times.draft_s + times.verify_s, len(round.emitted))
         self._attached = None
 
     def _sampled(self, said: _Said, tree: TokenTree, nodes: Sequence[int]) -> Likeliest | None:
@@ -181,7 +194,8 @@ class MaskRowsDrafter(Drafter):
     def _read(self, round: Round) -> _Said | None:
         """What was said after the masks behind the node that was accepted last; None where it had none."""
         attached, logits = self._attached, round.reading.extra_row_logits
-        if attached is None or logits is None or len(logits) != attached.rows:
+        rows = round.reading.extra_row_last if logits is None else logits
+        if attached is None or rows is None or len(rows) != attached.rows:
             return None
         accepted = round.emitted[:-1]
         path = attached.tree.follow(accepted)
@@ -189,7 +203,8 @@ class MaskRowsDrafter(Drafter):
         if len(path) < len(accepted) or not numbers:
             return None
         at = slice(numbers.start, numbers.stop)
-        said = self._averaged(logits[at, : self._vocab_size].float())
+        logits = self._target.head(rows[at]) if logits is None else rows[at]
+        said = self._averaged(logits[:, : self._vocab_size].float())
         values, tokens = said.topk(min(_CANDIDATES, said.shape[1]), dim=1)
         found, highest, logsumexp = to_host(tokens, values, torch.logsumexp(said, dim=1))
         states = round.reading.extra_row_states.get(self._target.layers - 1) if self._last else None

@@ -188,6 +188,19 @@ class MaskRowsOptions:
 
 
 @dataclass(frozen=True)
+class StreamOptions(MaskRowsOptions):
+    """Options of `speculative_streaming`."""
+
+    rows: int = option(
+        256,
+        "the most rows of streams in a pass; 0: as many as pay, by what a row takes here and is worth",
+        unit="rows",
+        minimum=0,
+        maximum=1024,
+    )
+
+
+@dataclass(frozen=True)
 class TrainedNetworkOptions:
     """Options of the drafters that are trained networks, such as `hydra`."""
 

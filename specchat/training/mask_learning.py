@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.core.request import Entry
 from specchat.models.decoder.adapters import Factors, paired
 from specchat.models.decoder.differentiable_layer import (
     NO_FACTORS,
@@ -56,7 +57,9 @@ class FrozenTarget:
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
         return layer is not None and (layer, name, part) in self._weights
 
-    def states(self, embedded: Tensor, places: Tensor, masks: Tensor, added: Factors = NO_FACTORS) -> Tensor:
+    def states(
+        self, embedded: Tensor, places: Tensor, masks: Tensor, added: Factors = NO_FACTORS, entry: Entry | None = None
+    ) -> Tensor:
         """(B, A, m, d) last states of masks behind places of texts. Differentiable by the masks and the additions.
 
         Mask j stands j + 1 positions behind its place. It sees the text up to its place and the masks before it there.
@@ -66,13 +69,17 @@ class FrozenTarget:
             places: (B, A) int64.
             masks: (m, d) their embeddings, or (A, m, d) those behind each place.
             added: low-rank additions for the rows of masks, rows of q and k in transformers' order.
+            entry: where masks enter; None: at the first layer, as their embeddings.
         """
         shape, (texts, count), behind = self.shape, places.shape, masks.shape[-2]
         added = paired(added, shape.head_dim)
         positions = (places[..., None] + 1 + torch.arange(behind, device=places.device)).flatten(1)
         text, hidden = embedded, masks.expand(texts, count, -1, -1).flatten(1, 2)
-        length = embedded.shape[1]
+        length, first = embedded.shape[1], 0 if entry is None else entry.layer
         for layer in range(shape.layers):
+            if entry is not None and layer == first:
+                parents = text.gather(1, places[..., None].expand(-1, -1, shape.hidden))
+                hidden = entry.states(parents.repeat_interleave(behind, dim=1), hidden)
             kind = shape.attention_kinds[shape.kind_of[layer]]
             rotations = kind.rotations(length + behind)
             along, own = (None, None) if rotations is None else (rotations[:length], rotations[positions.cpu()])
@@ -81,6 +88,8 @@ class FrozenTarget:
                 if layer + 1 < shape.layers:
                     mixed = mixed_values(queries, keys, values, seen_along(length, kind.window, places.device))
                     text = mlp_output(shape, self, layer, attended(shape, self, layer, text, mixed))
+            if layer < first:
+                continue
             normed = input_of(shape, self, layer, hidden)
             queries, own_keys, own_values = heads_of(shape, self, layer, normed, own, added)
             seen = _seen_behind(places, behind, length, kind.window)
@@ -180,7 +189,8 @@ class MaskLearning:
         members, count = network.members(), places.shape[1]
         everywhere = places.repeat(1, len(members))
         masks = members.repeat_interleave(count, dim=0)
-        states = self.target.states(network.shared.embed(batch.tokens), everywhere, masks, network.factors())
+        embedded = network.shared.embed(batch.tokens)
+        states = self.target.states(embedded, everywhere, masks, network.factors(), network.entry())
         return states.view(len(places), len(members), count, *states.shape[2:]).movedim(1, 3)
 
 

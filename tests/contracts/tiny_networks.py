@@ -28,7 +28,7 @@ from specchat.models.draft_heads.falcon import FalconSizes
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.hydra import HydraSizes
 from specchat.models.draft_heads.loading import save_weights
-from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, mask_rows
+from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, StreamSizes, mask_rows
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 from specchat.models.draft_heads.selector import SelectorSizes
@@ -66,6 +66,10 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
             return PromptTokenSizes(hidden)
         case "mtp":
             return MtpSizes(hidden, layers=layers, queries=hidden, keys=hidden // 2, rank=3, sampler=8)
+        case "speculative_streaming":
+            return StreamSizes(
+                hidden, layers=layers, queries=hidden, keys=hidden // 2, rank=3, first=max(0, layers - 2)
+            )
         case _:
             return EagleSizes(hidden, taps, inner=24, heads=4, kv_heads=2, head_dim=8).of_form(method)
 

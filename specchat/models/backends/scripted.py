@@ -86,8 +86,11 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         nodes = [self._says(self._text_to(tree, node)) for node in plan.nodes]
         extra_rows = [self._extra_row(tree, request.extra_rows, index) for index in range(len(request.extra_rows))]
         states = torch.cat([missing, torch.stack([*nodes, *extra_rows])])
+        for layer in watch.entries:
+            watch.enter(layer, states[watch.rows()])  # what enters says what the script says, whatever its state
+        states = states[watch.rows()]
         stay = watch.after_layer(0, states)
-        said = (states if stay is None else states[stay])[plan.missing :]
+        said = watch.saying(states if stay is None else states[stay])
         return watch.reading(HeadTensors(said) if request.head is None else request.head.after(said))
 
     def head(self, hidden: Tensor) -> Tensor:

@@ -105,8 +105,8 @@ class _JoinedCaches:
 class ReferenceModel(CachedModel["ReferenceModel"]):
     """Runs transformers' own layers over a tree, with our own cache, mask and positions.
 
-    Nodes dropped by `on_layer` are masked out of the result but still computed: transformers' layers take all
-    rows or none. The counters say so.
+    Nodes dropped by `on_layer` are masked out of the result but still computed, and extra rows that enter later are
+    computed before: transformers' layers take all rows or none. The counters say so.
     """
 
     def __init__(
@@ -370,8 +370,18 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
             return hook
 
+        def before_layer(layer: int) -> Callable[[Any, Any], Any]:
+            def hook(module: Any, arguments: Any) -> Any:
+                hidden: Tensor = arguments[0].clone()
+                entered = watch.enter(layer, hidden[0, watch.rows()])
+                hidden[0, watch.rows()] = entered
+                return hidden, *arguments[1:]
+
+            return hook
+
         wanted = [layer for layer in range(self.layers) if watch.wants(layer)]
         hooks = [self._layers[layer].register_forward_hook(after_layer(layer)) for layer in wanted]
+        hooks += [self._layers[layer].register_forward_pre_hook(before_layer(layer)) for layer in watch.entries]
         try:
             yield
         finally:

@@ -175,8 +175,7 @@ class NativeNetwork:
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         if self.streamed is not None:
-            states = self.run(running)[running.plan.missing :]
-            return self._head_of(states, logsumexp, EVERYTHING if logsumexp else needs)
+            return self._head_of(running.saying(self.run(running)), logsumexp, EVERYTHING if logsumexp else needs)
         whole = self._whole_passes(running.cache)
         if whole is None or not whole.takes(running):
             return layers_then_head(self, running, logsumexp)
@@ -236,6 +235,8 @@ class NativeNetwork:
     def run(self, running: Pass) -> Tensor:
         rows, watch = PassRows(running, self.shape, self.like, self._adapters), running.watch
         for layers in running.segments(self.shape.layers):
+            if watch is not None and layers.start in running.entries:
+                rows.follow(watch.enter(layers.start, rows.hidden), watch.rows())
             running.counters.node_layers += running.parts.computed(layers) * rows.hidden.shape[0]
             taps = None if watch is None else rows.taps(watch.tapped(layers))
             self._compute(running, rows.as_c(taps), layers)
@@ -245,7 +246,7 @@ class NativeNetwork:
                 watch.keep(taps.states)
             stay = watch.ask_hooks(layers.stop - 1, rows.hidden)
             if stay is not None:
-                rows.drop(stay)
+                rows.follow(rows.hidden[stay], watch.rows())
         return rows.hidden
 
     def _compute(self, running: Pass, rows: CRows, layers: range) -> None:

@@ -165,14 +165,18 @@ class PassRows:
         self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
         self._left_out = left_out(running.parts, running.cache)
-        self._adapters, self._adapter_of = adapters.of(running.extra_rows, self.hidden.shape[0])
+        self._adapters, self._adapter_of = adapters.of(running.extra_rows, plan.rows)
+        self._whole = self._positions, self._places, self._seen, self._adapter_of
+        if running.entries:
+            self.follow(self.hidden, running.first_rows)
 
-    def drop(self, stay: list[int]) -> None:
-        """Go on with these rows alone; `stay` are places among the rows so far."""
-        self.hidden = self.hidden[stay]
-        self._positions, self._places = (array("i", map(a.__getitem__, stay)) for a in (self._positions, self._places))
-        self._seen = [seen[stay] for seen in self._seen]
-        self._adapter_of = None if self._adapter_of is None else self._adapter_of[stay]
+    def follow(self, hidden: Tensor, rows: Sequence[int]) -> None:
+        """Go on with these rows of the pass, whose states are (n, d) `hidden`."""
+        positions, places, seen, adapter_of = self._whole
+        self.hidden = as_floats(hidden)
+        self._positions, self._places = (array("i", map(a.__getitem__, rows)) for a in (positions, places))
+        self._seen = [mask[rows] for mask in seen]
+        self._adapter_of = None if adapter_of is None else adapter_of[rows]
 
     def taps(self, layers: tuple[int, ...]) -> Taps | None:
         """Room for the states of the rows after these layers; None where there are none."""

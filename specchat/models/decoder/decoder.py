@@ -128,7 +128,7 @@ class Decoder(CachedModel["Decoder"]):
 
     @torch.inference_mode()
     def _said_by(self, head: HeadOfSome, running: Pass) -> HeadOutput:
-        return head.after(self.network.run(running)[running.plan.missing :])
+        return head.after(running.saying(self.network.run(running)))
 
     @torch.inference_mode()
     def head(self, hidden: Tensor) -> Tensor:

@@ -176,22 +176,43 @@ class EagerNetwork:
     def _run(self, running: Pass, attend: Attention) -> Tensor:
         hidden, watch = running.hidden, running.watch
         seen = running.masks(self.shape.attention_kinds)  # stay on the host: they are looked at there
-        tensors = self._tensors(running, seen, attend)
+        whole, rows = self._tensors(running, seen, attend), running.first_rows
+        tensors = self._of_rows(running, whole, seen, rows) if running.entries else whole
         added: Tensor | None = None
         for index in range(self.shape.layers):
+            if index in running.entries:
+                hidden, rows = self._enter(running, index, hidden if added is None else hidden + added, rows)
+                tensors, added = self._of_rows(running, whole, seen, rows), None
             running.counters.node_layers += running.parts.computed(range(index, index + 1)) * len(hidden)
             hidden, added = self.layer(index, hidden, added, tensors)
             if watch is not None and watch.wants(index):
                 hidden, added = hidden if added is None else hidden + added, None
                 stay = self._stay(watch, index, hidden)
                 if stay is not None:
-                    hidden, seen = hidden[stay], [mask[stay] for mask in seen]
-                    tensors.rotations = [
-                        None if rotations is None else rotations[stay] for rotations in tensors.rotations
-                    ]
-                    tensors.places = tensors.places[stay]
-                    tensors.masks = [self._mask(mask) for mask in seen]
+                    hidden, rows = hidden[stay], [rows[place] for place in stay]
+                    tensors = self._of_rows(running, whole, seen, rows)
         return hidden if added is None else hidden + added
+
+    def _enter(self, running: Pass, index: int, hidden: Tensor, rows: list[int]) -> tuple[Tensor, list[int]]:
+        """States before a layer, with those of the rows that enter there; and which rows of the pass they are.
+
+        Args:
+            rows: which rows of the pass (rows so far, d) `hidden` is of.
+        """
+        assert running.watch is not None, "it follows extra rows"
+        return running.watch.enter(index, hidden), running.watch.rows()
+
+    def _of_rows(self, running: Pass, whole: PassTensors, seen: Sequence[Tensor], rows: list[int]) -> PassTensors:
+        """The tensors of some rows of a pass."""
+        first = running.plan.rows - len(running.extra_rows)
+        extra_rows = [running.extra_rows[row - first] for row in rows if row >= first]
+        return dataclasses.replace(
+            whole,
+            rotations=[None if rotations is None else rotations[rows] for rotations in whole.rotations],
+            places=whole.places[rows],
+            masks=[self._mask(mask[rows]) for mask in seen],
+            adapted=Adapted.of(extra_rows, self.prepared, self.device),
+        )
 
     def _stay(self, watch: LayerWatch, index: int, hidden: Tensor) -> list[int] | None:
         """Show a layer's states to those who want them; the places of the rows that go on, None where all do."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.core.device_copy import to_device
 from specchat.core.reading import HeadOutput, HeadTensors, Reading
-from specchat.core.request import LayerHook, PassRequest
+from specchat.core.request import LayerHook, PassRequest, entry_layers
 from specchat.core.states import TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.cache_rows import PassPlan
@@ -24,10 +24,12 @@ _NONE_PRUNED: Mapping[int, int] = MappingProxyType({})
 class LayerWatch:
     """Follows the rows of one pass: tokens of the text first, then the nodes still alive, then extra rows.
 
-    Extra rows stay to the end: below a dropped node their results are useless, but they cost little.
+    Extra rows stay to the end: below a dropped node their results are useless, but they cost little. Those that enter
+    later do so below living nodes alone.
 
     Attributes:
         hooked: the layers after which a hook must answer before the pass goes on.
+        entries: the layers at which extra rows enter.
     """
 
     def __init__(self, plan: PassPlan, request: PassRequest, tree: TokenTree | None = None) -> None:
@@ -41,6 +43,9 @@ class LayerWatch:
         self._text: dict[int, Tensor] = {}
         self._states: Mapping[int, Tensor] = {}
         self._extra_row_states: dict[int, Tensor] = {}
+        self._extra_row_last: Tensor | None = None
+        self._entered = [number for number, row in enumerate(request.extra_rows) if row.entry is None]
+        self.entries = entry_layers(request.extra_rows)
 
     def wants(self, layer: int) -> bool:
         return layer in self._request.taps or layer in self.hooked
@@ -52,9 +57,39 @@ class LayerWatch:
     def rows(self) -> list[int]:
         """Rows of the whole pass that are still followed."""
         missing, nodes = self._plan.missing, self._plan.nodes
-        alive = set(self._alive)
+        alive, first = set(self._alive), missing + len(nodes)
         kept = [missing + place for place, node in enumerate(nodes) if node in alive]
-        return [*range(missing), *kept, *range(missing + len(nodes), self._plan.rows)]
+        return [*range(missing), *kept, *(first + number for number in self._entered)]
+
+    def enter(self, layer: int, hidden: Tensor) -> Tensor:
+        """States before a layer of the rows followed from there on, those that enter there included.
+
+        Args:
+            hidden: (rows followed so far, d).
+        """
+        missing, extra_rows = self._plan.missing, self._request.extra_rows
+        place_of = {node: missing + place for place, node in enumerate(self._alive)}
+        states, numbers = [hidden], [-1] * (missing + len(self._alive)) + self._entered
+        entries = {row.entry: None for row in extra_rows if row.entry is not None and row.entry.layer == layer}
+        for entry in entries:
+            own = [n for n, row in enumerate(extra_rows) if row.entry is entry and row.parent in place_of]
+            if own:
+                parents = hidden[[place_of[extra_rows[number].parent] for number in own]]
+                embeddings = torch.stack([extra_rows[number].embedding for number in own]).to(hidden)
+                states.append(entry.states(parents, embeddings))
+                numbers += own
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        self._entered = [number for number in sorted(numbers) if number >= 0]
+        return torch.cat(states)[order]
+
+    def saying(self, states: Tensor) -> Tensor:
+        """Those of the (rows followed, d) last states whose logits are wanted; the others are kept as they are."""
+        missing, extra_rows = self._plan.missing, self._request.extra_rows
+        behind = missing + len(self._alive)
+        if not extra_rows or any(row.says for row in extra_rows):
+            return states[missing:]
+        self._extra_row_last = self._spread_extra(states[behind:].clone())
+        return states[missing:behind]
 
     def after_layer(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Look at the states of the rows followed; places among them that go on, or None where all do.
@@ -77,7 +112,7 @@ class LayerWatch:
         for layer, hidden in tapped.items():
             self._text[layer] = hidden[:missing]
             self._states[layer] = self._spread(hidden[missing:behind])
-            self._extra_row_states[layer] = hidden[behind:]
+            self._extra_row_states[layer] = self._spread_extra(hidden[behind:])
 
     def ask_hooks(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Show the (rows followed, d) states to the hooks of a layer; the answer is as in `after_layer`."""
@@ -100,7 +135,7 @@ class LayerWatch:
         extra_rows = bool(self._request.extra_rows)
         if not extra_rows and not self._pruned:
             return reading_of_all(self._plan, said, self._states, self.text_states() if self._text else None)
-        count = len(self._alive)
+        count, says = len(self._alive), extra_rows and self._extra_row_last is None
         likeliest = said.likeliest
         return Reading(
             nodes=self._plan.nodes,
@@ -108,9 +143,10 @@ class LayerWatch:
             alive=frozenset(self._alive),
             pruned=self._pruned,
             taps=self._states,
-            extra_row_logits=said.logits[count:] if extra_rows else None,
+            extra_row_logits=self._spread_extra(said.logits[count:]) if says else None,
             extra_row_states=self._extra_row_states if extra_rows else {},
-            extra_row_likeliest=likeliest[count:] if extra_rows and likeliest is not None else None,
+            extra_row_likeliest=self._spread_extra(likeliest[count:]) if says and likeliest is not None else None,
+            extra_row_last=self._extra_row_last,
             text_states=self.text_states(),
         )
 
@@ -143,9 +179,19 @@ class LayerWatch:
             return rows
         alive = set(self._alive)
         places = [place for place, node in enumerate(self._plan.nodes) if node in alive]
-        spread = rows.new_zeros(len(self._plan.nodes), *rows.shape[1:])
-        spread[to_device(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
-        return spread
+        return _put(rows, places, len(self._plan.nodes))
+
+    def _spread_extra(self, rows: Tensor) -> Tensor:
+        """The same for extra rows: those that have not entered are zero."""
+        count = len(self._request.extra_rows)
+        return rows if len(self._entered) == count else _put(rows, self._entered, count)
+
+
+def _put(rows: Tensor, places: Sequence[int], count: int) -> Tensor:
+    """(count, …) zeros with (n, …) rows at these places."""
+    spread = rows.new_zeros(count, *rows.shape[1:])
+    spread[to_device(torch.tensor(places, dtype=torch.int64), rows.device)] = rows
+    return spread
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.core.device_copy import to_device
 from specchat.core.reading import Counters, HeadOutput
 from specchat.core.record import record
-from specchat.core.request import EVERYTHING, ExtraRow, HeadNeeds, HeadOfSome
+from specchat.core.request import EVERYTHING, ExtraRow, HeadNeeds, HeadOfSome, entry_layers
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
@@ -110,7 +110,7 @@ class Pass:
             at each position; None where nothing is rotated.
         parts: what of the layers is computed.
         watch: taps and hooks of the pass; None where there are none.
-        extra_rows: the last rows, which have an embedding of their own.
+        extra_rows: the last rows, which have an embedding of their own. Some may enter after the first layer.
     """
 
     plan: PassPlan
@@ -124,11 +124,25 @@ class Pass:
 
     @cached_property
     def hidden(self) -> Tensor:
-        """(rows, d) embeddings, extra rows included; may be written over."""
+        """(rows, d) embeddings of the rows that the first layer computes; may be written over."""
         hidden = self.embed(self.plan.tokens)
-        if not self.extra_rows:
-            return hidden
-        return torch.cat([hidden, torch.stack([extra_row.embedding for extra_row in self.extra_rows]).to(hidden)])
+        embeddings = [extra_row.embedding for extra_row in self.extra_rows if extra_row.entry is None]
+        return torch.cat([hidden, torch.stack(embeddings).to(hidden)]) if embeddings else hidden
+
+    @cached_property
+    def first_rows(self) -> list[int]:
+        """Those rows, among all of the pass."""
+        first = self.plan.rows - len(self.extra_rows)
+        return [*range(first), *(first + n for n, row in enumerate(self.extra_rows) if row.entry is None)]
+
+    @cached_property
+    def entries(self) -> frozenset[int]:
+        """The layers at which extra rows enter."""
+        return entry_layers(self.extra_rows)
+
+    def saying(self, states: Tensor) -> Tensor:
+        """Those of the states that `Network.run` returns whose logits are wanted."""
+        return states[self.plan.missing :] if self.watch is None else self.watch.saying(states)
 
     @cached_property
     def rotations(self) -> list[Tensor | None]:
@@ -141,14 +155,14 @@ class Pass:
         return [windowed(self.plan, kind.window) for kind in kinds]
 
     def interrupted(self, layers: int) -> bool:
-        """Whether a hook must answer before the pass is over."""
-        return self.watch is not None and any(layer < layers for layer in self.watch.hooked)
+        """Whether a hook must answer before the pass is over, or rows enter it."""
+        return bool(self.entries) or (self.watch is not None and any(layer < layers for layer in self.watch.hooked))
 
     def segments(self, layers: int) -> list[range]:
-        """Runs of layers without hooks between them; each ends with a layer that has one, or with the last."""
-        if self.watch is None or not self.watch.hooked:
+        """Runs of layers without hooks between them, and into which no rows enter but at their first layer."""
+        if self.watch is None or not (self.watch.hooked or self.entries):
             return [range(layers)]
-        cuts = sorted({0, *(layer + 1 for layer in self.watch.hooked if layer < layers), layers})
+        cuts = sorted({0, *(layer + 1 for layer in self.watch.hooked if layer < layers), *self.entries, layers})
         return [range(first, last) for first, last in pairwise(cuts)]
 
 
@@ -225,8 +239,7 @@ class Network(Protocol):
 @torch.inference_mode()
 def layers_then_head(network: Network, running: Pass, logsumexp: bool) -> HeadOutput:
     """`read` in two steps."""
-    hidden, missing = network.run(running), running.plan.missing
-    return network.head(hidden[missing:] if missing else hidden, logsumexp)
+    return network.head(running.saying(network.run(running)), logsumexp)
 
 
 @dataclass(frozen=True)

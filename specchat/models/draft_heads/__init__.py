@@ -63,6 +63,7 @@ FAMILIES: dict[str, TrainedFamily] = {
         TrainedFamily("prompt_tokens", "masks:PromptTokens", 260.0, "masks", 0.25),
         TrainedFamily("specdiff", "specdiff:SpecDiff", 320.0, "denoiser"),
         TrainedFamily("mtp", "masks:Mtp", 250.0, "masks", 0.25),
+        TrainedFamily("speculative_streaming", "masks:SpeculativeStreaming", 250.0, "masks", 0.25),
     )
 }
 """Drafter → the family of its weights."""

@@ -1,15 +1,17 @@
 """Masks: trained embeddings behind the nodes of a tree, in rows of the target's own pass.
 
 `prompt_tokens` has embeddings alone, `mtp` also a low-rank adapter of the target's attention that acts on these rows,
-and a sampler, which lets a guess know the one before it.
+and a sampler, which lets a guess know the one before it. The rows of `speculative_streaming` are streams, which enter
+the pass at one of its last layers.
 
 Reference: Chen et al., Parallel Prompt Decoding, arXiv:2405.18628 (`prompt_tokens`); Samragh et al., Your LLM Knows the
-Future: Uncovering Its Multi-Token Prediction Potential, arXiv:2507.11851 (`mtp`).
+Future: Uncovering Its Multi-Token Prediction Potential, arXiv:2507.11851 (`mtp`); Bhendawade et al., Speculative
+Streaming, arXiv:2402.11131 (`speculative_streaming`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -18,9 +20,9 @@ from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.drafting_networks import MaskRows
-from specchat.core.request import Adapter
+from specchat.core.request import Adapter, Entry
 from specchat.core.seams import Weights
-from specchat.errors import ModelError
+from specchat.errors import ConfigError, ModelError
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import DraftNetwork, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import rms_normalize
@@ -38,6 +40,9 @@ from specchat.models.draft_heads.sizes import (
 
 ADAPTED = ("q", "k", "v", "o")
 """The products that an adapter adds to."""
+
+_STREAMED = 0.25
+"""The share of a target's layers that compute streams."""
 
 _COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
 """Masks begin as the mean of so many frequent tokens, with noise of so much of their spread."""
@@ -73,6 +78,31 @@ class MtpSizes(PromptTokenSizes):
     rank: int = size(MOST_RANK, default=16)
     sampler: int = size(MOST_WIDTH, least=0, default=0)
 
+    @property
+    def adapted(self) -> range:
+        """The layers whose attention is adapted."""
+        return range(self.layers)
+
+
+@dataclass(frozen=True)
+class StreamSizes(MtpSizes):
+    """Sizes of `speculative_streaming`, whose masks are streams.
+
+    Args:
+        first: the first layer that computes streams.
+    """
+
+    first: int = size(MOST_LAYER, least=0, default=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first >= self.layers:
+            raise ConfigError(f"first = {self.first} is not one of layers = {self.layers}, which count from 0")
+
+    @property
+    def adapted(self) -> range:
+        return range(self.first, self.layers)
+
 
 class PromptTokens(DraftNetwork[PromptTokenSizes]):
     """Embeddings of masks. They run through the target itself: `FrozenTarget` in training, afterwards its pass."""
@@ -102,6 +132,10 @@ class PromptTokens(DraftNetwork[PromptTokenSizes]):
         """(layer, product) → down (rank, inputs) and up (outputs, rank), as `Adapter` has them; none without a rank."""
         return {}
 
+    def entry(self) -> Entry | None:
+        """Where the rows enter the target's pass; None: as masks do, at its beginning."""
+        return None
+
     def members(self) -> Tensor:
         """(E, m, d) the embeddings by member of the ensemble."""
         return torch.stack(list(self.embeddings)).view(self.sizes.ensemble, self.sizes.masks, self.sizes.hidden)
@@ -127,7 +161,7 @@ class Mtp(PromptTokens):
         self.down, self.up = nn.ParameterDict(), nn.ParameterDict()
         widths = {"q": (sizes.queries, sizes.hidden), "k": (sizes.keys, sizes.hidden)}
         widths |= {"v": widths["k"], "o": (sizes.hidden, sizes.queries)}
-        for layer in range(sizes.layers):
+        for layer in sizes.adapted:
             for name in ADAPTED:
                 outputs, inputs = widths[name]
                 self.down[f"{layer}_{name}"] = nn.Parameter(torch.empty(sizes.rank, inputs))
@@ -170,6 +204,33 @@ class Mtp(PromptTokens):
         return with_token(self.sampler_in, self.sampler_out, epsilon, normed, before).unsqueeze(-2)
 
 
+class SpeculativeStreaming(Mtp):
+    """Streams: embeddings that tell them apart, a map of their nodes' states, and an adapter of the layers they run
+    through."""
+
+    sizes_type = StreamSizes
+    sizes: StreamSizes
+
+    def __init__(self, sizes: StreamSizes, shared: SharedWeights) -> None:
+        super().__init__(sizes, shared)
+        self.map = nn.Parameter(torch.empty(sizes.hidden, sizes.hidden))
+
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> StreamSizes:
+        sizes = replace(super().sizes_for(shape, taps), sampler=0).options()
+        return StreamSizes(**sizes, first=shape.layers - max(1, round(_STREAMED * shape.layers)))
+
+    @torch.no_grad()
+    def begin_(self, generator: torch.Generator) -> None:
+        """Begin as the node's own state, once for every stream."""
+        super().begin_(generator)
+        for parameter in (self.map, *self.embeddings):
+            parameter.zero_()
+
+    def entry(self) -> Entry:
+        return Entry(self.sizes.first, self.map)
+
+
 def with_token(first: Tensor, second: Tensor, epsilon: float, states: Tensor, before: Tensor) -> Tensor:
     """(…, d) states and the output of a two-layer MLP on them and on the embeddings of the tokens before them."""
     normed = rms_normalize(states.to(first), epsilon)
@@ -195,10 +256,12 @@ def mask_rows(target: Weights, trained: TrainedDrafter) -> MaskRows:
             f"trained drafter {trained.name!r} has masks of {sizes.hidden} numbers for {layers} layers; the target has "
             f"{target.hidden_size} and {target.layers} layers"
         )
-    factors = network.factors()
+    factors, entry = network.factors(), network.entry()
+    if entry is not None:
+        entry = Entry(entry.layer, entry.matrix.detach().to(target.device))
     embeddings = tuple(embedding.detach().to(target.device) for embedding in network.embeddings)
     sampler = None
     if isinstance(network, Mtp) and network.sizes.sampler:
         first, second = (matrix.detach().to(target.device) for matrix in (network.sampler_in, network.sampler_out))
         sampler = partial(with_token, first, second, sizes.epsilon)
-    return MaskRows(embeddings, Adapter(factors) if factors else None, sampler, sizes.ensemble)
+    return MaskRows(embeddings, Adapter(factors) if factors else None, sampler, sizes.ensemble, entry)

@@ -20,7 +20,7 @@ from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.errors import ModelError, RanksLost
 from specchat.models.decoder.adapters import checked, sizes_of
 from specchat.models.decoder.kv_cache import KVCache
-from specchat.models.decoder.network import Pass
+from specchat.models.decoder.network import Pass, layers_then_head
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import torch_trimmed_head
 from specchat.models.decoder.weight_check import prepared
@@ -196,6 +196,8 @@ class LeadingNetwork:
 
     @torch.inference_mode()
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
+        if running.extra_rows and not any(row.says for row in running.extra_rows):
+            return layers_then_head(self, running, logsumexp)
         with self._computing(running, head=True) as ours:
             return self._gathered(self.inner.run(ours)[running.plan.missing :])
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters
-from specchat.core.request import Adapter, ExtraRow, LayerHook, PassRequest
+from specchat.core.request import Adapter, Entry, ExtraRow, LayerHook, PassRequest
 from specchat.errors import PlanRefused
 from specchat.models.decoder.adapters import MOST_RANK, Factors, checked, paired, sizes_of
 from specchat.models.decoder.eager import WHOLE_DOWN, WHOLE_O, EagerNetwork, PassTensors
@@ -80,11 +80,25 @@ class RankNetwork(EagerNetwork):
             rows = super()._stay(watch, index, hidden)
             self.group.announce(p.Envelope([], p.Stay(rows)))
             return rows
+        return self._told_rows(len(hidden))
+
+    def _enter(self, running: Pass, index: int, hidden: Tensor, rows: list[int]) -> tuple[Tensor, list[int]]:
+        """The first rank computes the states of rows that enter, and sends all of them to the others."""
+        if self.group.rank == 0:
+            hidden, rows = super()._enter(running, index, hidden, rows)
+            self.group.announce(p.Envelope([], p.Stay(rows)))
+            return self.group.broadcast(hidden.contiguous()), rows
+        told = self._told_rows(running.plan.rows)
+        demand(told, "no rows after some entered")
+        return self.group.broadcast(hidden.new_zeros(len(told or ()), self.whole.hidden)), list(told or ())
+
+    def _told_rows(self, count: int) -> list[int] | None:
+        """The rows that go on, of so many, as the first rank says."""
         while isinstance(told := self.group.announced().message, p.Head):  # which a hook may ask for
             self.head_for_first(told)
         if not isinstance(told, p.Stay):
-            raise PlanRefused("a plan was refused: no rows that stay after a hook")
-        p.check_stay(told, len(hidden))
+            raise PlanRefused("a plan was refused: no rows that go on in the middle of a pass")
+        p.check_stay(told, count)
         return told.rows
 
     def head_for_first(self, message: p.Head) -> None:
@@ -228,7 +242,8 @@ class Follower:
         if run.extra_rows:
             rows = self._group.broadcast(network.like.new_zeros(len(run.extra_rows), whole.hidden))
             adapters = [self._adapter(number) if number else None for number in run.extra_rows]
-            extra_rows = [ExtraRow(0, row, adapter=one) for row, one in zip(rows, adapters, strict=True)]
+            enter = [Entry(layer - 1, rows) if layer else None for layer in run.entries] or [None] * len(rows)
+            extra_rows = [ExtraRow(0, *one) for one in zip(rows, [None] * len(rows), adapters, enter, strict=True)]
         tables = held.tables.until(plan.end)
         return Pass(plan, network.embed, tables, cache, Counters(), parts, watch, extra_rows)
 

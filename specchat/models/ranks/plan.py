@@ -83,6 +83,8 @@ class Run(PlanMessage, tag=3):
         extra_rows: for each extra row its adapter's number, 0 for none. Their embeddings are sent next.
         head: whether the head follows.
         chunk_tokens: score chunks of so many rows instead; 0 for none.
+        entries: for each extra row the layer at which it enters, counted from 1, or 0 where it is there from the start;
+            empty where all are.
     """
 
     cache: Number
@@ -100,10 +102,12 @@ class Run(PlanMessage, tag=3):
     extra_rows: Numbers
     head: bool
     chunk_tokens: Number = 0
+    entries: Numbers = []
 
 
 class Stay(PlanMessage, tag=4):
-    """The places of the rows that go on after a hook; None where all do."""
+    """The places of the rows that go on after a hook, None where all do; or, where rows enter, which rows of the pass
+    go on. Their states are sent next then."""
 
     rows: Numbers | None
 
@@ -227,10 +231,11 @@ def run_message(cache: int, running: Pass, adapters: Iterable[int], *, head: boo
         bits = np.packbits(mask.numpy()).tobytes()
         own = Own(list(plan.own.positions), list(plan.own.places), mask.shape[1], bits)
     hooked = running.watch.hooked.intersection(range(parts.layers)) if running.watch is not None else ()
+    entries = [0 if row.entry is None else row.entry.layer + 1 for row in running.extra_rows] if running.entries else []
     return Run(
         *(cache, plan.start, plan.missing, list(plan.tokens), plan.common, list(plan.above), plan.first),
         *(list(plan.copied), own, sorted(parts.attention), sorted(parts.mlp), sorted(hooked), list(adapters)),
-        *(head, chunk_tokens),
+        *(head, chunk_tokens, entries),
     )
 
 
@@ -240,6 +245,7 @@ def plan_of(run: Run, vocab_size: int, max_rows: int) -> PassPlan:
     demand(0 < rows <= MOST_ROWS, f"a pass of {rows} rows")
     demand(all(token < vocab_size for token in run.tokens), "a token that the vocabulary does not have")
     demand(run.missing <= len(run.tokens), "more missing tokens than tokens")
+    demand(len(run.entries) in (0, len(run.extra_rows)), "rows that enter and are not there")
     demand(len(run.copied) <= run.common and _below(run.copied, most), "copied rows that are not there")
     own = None
     if run.own is None:
@@ -267,7 +273,7 @@ def _own_rows(own: Own, rows: int, most: int) -> OwnRows:
 
 def parts_of(run: Run, layers: int, held: Collection[int]) -> SubLayers:
     """The halves of layers that are computed; PlanRefused: a layer that there is not, or whose rows are not held."""
-    demand(_below([*run.mlp, *run.hooked], layers), "a layer that there is not")
+    demand(_below([*run.mlp, *run.hooked, *(entry - 1 for entry in run.entries)], layers), "a layer that there is not")
     demand(set(run.attention) <= set(held), "attention in a layer whose rows are not held")
     return SubLayers(layers, frozenset(run.attention), frozenset(run.mlp))
 
