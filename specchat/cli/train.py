@@ -63,7 +63,10 @@ def train(
     ] = "",
     ensemble: Annotated[
         int,
-        typer.Option(metavar="<int>", help="Of prompt_tokens or mtp: embeddings for one place, averaged; 1 to 16."),
+        typer.Option(
+            metavar="<int>",
+            help="Of prompt_tokens, mtp or speculative_streaming: embeddings for one place, averaged; 1 to 16.",
+        ),
     ] = 1,
     depths: Annotated[
         str,

@@ -519,7 +519,16 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "Speculative Streaming", "2402.11131", "model",
-        differs="no streams are trained into the target",
+        (
+            "contracts/test_stream_contract.py::test_a_stream_says_what_the_last_layers_make_of_its_nodes_state",
+            "contracts/test_stream_contract.py::test_a_stream_sees_the_streams_before_it_and_none_other",
+            "contracts/test_stream_contract.py::test_a_stream_costs_the_layers_it_runs_through_and_a_mask_costs_all",
+            "contracts/test_stream_contract.py::test_no_stream_enters_below_a_dropped_node",
+            "training/test_mask_learning.py::test_trained_masks_accept_more_than_untrained_ones",
+        ),
+        "the fine-tuned target: it stays as it is, and only streams are trained, all with one weight. A stream stands at the "
+        "position of the token before the one it guesses. The early head that drops nodes is fitted while the target writes "
+        "(`prune_layer`, off by default), and keeps likely tokens, not transitions above a threshold",
     ),
     System(
         "SpecDiff", "2408.05636", "model",

@@ -100,7 +100,7 @@ def error_of(*arguments: str) -> SpecchatError:
         ),
         (
             ("smol", "--drafter", "hydra", "--ensemble", "2"),
-            "--ensemble is for --drafter prompt_tokens and mtp; hydra has",
+            "--ensemble is for --drafter prompt_tokens and mtp and speculative_streaming; hydra has",
         ),
         (("smol", "--drafter", "prompt_tokens", "--ensemble", "17"), "--ensemble 17 must be 1 to 16"),
         (

@@ -141,13 +141,15 @@ def test_rows_of_a_text_that_gave_way_come_back_on_both(over_ranks):
 
 DRAFTERS = [
     "prompt_lookup", "suffix", "token_recycling", "draft_model", "lookahead", "jacobi", "hydra", "medusa", "eagle",
-    "prompt_tokens", "mtp", "layer_skip", "early_exit", "sparse_context", "merge",
+    "prompt_tokens", "mtp", "speculative_streaming", "layer_skip", "early_exit", "sparse_context", "merge",
 ]  # fmt: skip
 SPOKEN: list[dict[str, Any]] = [
     *({"drafter": name} for name in DRAFTERS),
     *({"drafter": "draft_model", "rule": rule} for rule in ACCEPTANCE_RULES if rule != "nest"),
     {"drafter": "prompt_lookup", "rule": "nest"},
     {"drafter": "draft_model", "prune_layer": 1, "policy": "expansion"},
+    {"drafter": "speculative_streaming", "prune_layer": 1, "policy": "best_first"},
+    {"drafter": "merge", "method_options": {"merge.of": "speculative_streaming,mtp"}},
     {"drafter": "suffix", "temperature": 0.0},
     {"controller": "off"},
 ]
@@ -362,6 +364,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"own": p.Own([0, 1, 2], [0, 1, 2], 3, b"\x00\x00")}, "a row that sees nothing"),
     ({"attention": [0, 3]}, "attention in a layer whose rows are not held"),
     ({"mlp": [3]}, "a layer that there is not"),
+    ({"entries": [1]}, "rows that enter and are not there"),
+    ({"extra_rows": [0], "entries": [4], "above": [-1, 0, 1, 2]}, "a layer that there is not"),
 ]
 
 

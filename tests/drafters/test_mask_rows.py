@@ -98,11 +98,12 @@ def test_the_text_is_that_of_plain_decoding(method, sampling, behind):
     assert any(round.tree.drafted for round in rounds)
 
 
-def test_masks_behind_every_node_always_lead_to_a_draft_and_those_behind_the_last_do_not():
+@pytest.mark.parametrize("method", METHODS)
+def test_masks_behind_every_node_always_lead_to_a_draft_and_those_behind_the_last_do_not(method):
     def partly_accepted(behind):
         """After each round that accepted some of its guesses, whether the next one had any."""
         target = scripted()
-        drafter = drafter_of(target, behind=behind, rows=100)
+        drafter = drafter_of(target, method.name, behind=behind, rows=100)
         context = context_for(Sampling(temperature=0.8))
         _, rounds = speak(fixed_speculator(target, drafter, "chain", Budget(5, 5, 1)), 120, context)
         pairs = itertools.pairwise(rounds)

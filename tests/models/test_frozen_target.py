@@ -7,7 +7,7 @@ import torch
 from contracts.models import shared_network
 from contracts.pass_requests import requested
 
-from specchat.core.request import Adapter, ExtraRow
+from specchat.core.request import Adapter, Entry, ExtraRow
 from specchat.core.tree import TokenTree
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.decoder.shape import Shape
@@ -42,32 +42,38 @@ def adapter(shape, up=1.0):
     }
 
 
+@pytest.mark.parametrize("first", [None, 1], ids=["masks", "streams"])
 @pytest.mark.parametrize("up", [0.0, 1.0], ids=["embeddings alone", "adapted"])
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3"])
-def test_masks_say_what_riders_of_the_target_say(family, up):
+def test_masks_say_what_riders_of_the_target_say(family, up, first):
     network, target = shared_network(family), frozen(family)
     masks, added = drawn(3, target.shape.hidden, seed=4), adapter(target.shape, up)
     model = ReferenceModel(network, 256)
     embedded = model.embed(TEXT)[None]
-    states = target.states(embedded, torch.tensor([PLACES]), masks, added)[0]
+    entry = None if first is None else Entry(first, drawn(target.shape.hidden, target.shape.hidden, seed=6))
+    states = target.states(embedded, torch.tensor([PLACES]), masks, added, entry)[0]
     with torch.no_grad():
         for place, found in zip(PLACES, states, strict=True):
             model.prefill(())
             model.prefill(TEXT[:place])
             extra_rows = [
-                ExtraRow(0, mask, number - 1 if number else None, Adapter(added)) for number, mask in enumerate(masks)
+                ExtraRow(0, mask, number - 1 if number else None, Adapter(added), entry)
+                for number, mask in enumerate(masks)
             ]
             layer = target.shape.layers - 1
             reading = model.read(TokenTree(TEXT[place], 64).freeze(), request=requested(extra_rows, taps=[layer]))
             torch.testing.assert_close(found, reading.extra_row_states[layer], atol=2e-4, rtol=2e-4)
 
 
-def test_gradients_reach_masks_and_additions_alone():
+@pytest.mark.parametrize("first", [0, 2])
+def test_gradients_reach_masks_and_additions_alone(first):
     target = frozen("llama")
     masks, added = drawn(2, target.shape.hidden).requires_grad_(), adapter(target.shape)
-    factors = [factor.requires_grad_() for pair in added.values() for factor in pair]
+    factors = [factor.requires_grad_() for (layer, _), pair in added.items() for factor in pair if layer >= first]
     embedded = drawn(2, 9, target.shape.hidden).requires_grad_()
-    target.states(embedded, torch.tensor([[2, 5], [8, 0]]), masks, added).square().sum().backward()
+    entry = Entry(first, drawn(target.shape.hidden, target.shape.hidden).requires_grad_()) if first else None
+    target.states(embedded, torch.tensor([[2, 5], [8, 0]]), masks, added, entry).square().sum().backward()
+    assert entry is None or entry.matrix.grad.abs().sum() > 0
     assert masks.grad.abs().sum() > 0
     assert all(factor.grad.abs().sum() > 0 for factor in factors)
     assert embedded.grad is None, "the text is read without a gradient"

@@ -6,16 +6,20 @@ import dataclasses
 
 import pytest
 import torch
+from contracts.kit import context_for, fixed_speculator, speak
 from safetensors.torch import load_file, save_file
 from test_learning import own_texts, request
-from training_kit import V, subject, target, weights_of
+from training_kit import REPLY, USER, V, subject, target, weights_of
 
 from specchat.config import data_dir
-from specchat.config.trained_drafters import read_drafter
-from specchat.errors import ModelError, WeightsError
+from specchat.config.trained_drafters import WEIGHTS, read_drafter, write_drafter
+from specchat.core.budget import Budget
+from specchat.drafters import DRAFTERS
+from specchat.drafters.parts import PairResources, Parts
+from specchat.errors import ConfigError, ModelError, WeightsError
 from specchat.models.draft_heads import FAMILIES, methods
 from specchat.models.draft_heads.head import STEPS
-from specchat.models.draft_heads.loading import new_network
+from specchat.models.draft_heads.loading import new_network, save_weights
 from specchat.models.draft_heads.masks import mask_rows
 from specchat.training import job
 from specchat.training import texts as text_writing
@@ -84,6 +88,42 @@ def test_the_gradient_is_that_of_finite_differences(method, model, corpus):
         assert found == pytest.approx((above - below) / (2 * step), rel=0.05, abs=1e-3), name
 
 
+def drafted(method, model, network, folder):
+    """Replies to some of the prompts, drafted by a network from its file; and the rounds they took."""
+    folder.mkdir()
+    save_weights(network, folder / WEIGHTS)
+    trained = write_drafter(
+        folder, method=method, target="tiny", target_sha256="ab" * 32, licence="Apache-2.0",
+        options=network.sizes.options(), data={}, figures={},
+    )  # fmt: skip
+    texts, rounds = [], 0
+    for index in range(10):
+        drafting = DRAFTERS[method]
+        parts = Parts(model, trained=trained, resources=PairResources(make_masks=mask_rows))
+        drafter = drafting.load()(drafting.make_options({"rows": 12}), parts)
+        context = context_for(vocab_size=V, prompt=[USER, 3 + index % 7, 3 + index // 7, 9, REPLY])
+        speculator = fixed_speculator(model, drafter, "chain", Budget(3, 3, 1))
+        text, own = speak(speculator, 24, context)
+        texts.append(text)
+        rounds += len(own)
+    return texts, rounds
+
+
+def test_trained_masks_accept_more_than_untrained_ones(method, tmp_path):
+    """On texts that they learnt; the text is what plain decoding writes."""
+    model = target(forgetful=True)
+    shard = StateReading(model, "ab" * 32, tmp_path).shard(own_texts(model, count=12))
+    corpus = Corpus([shard], STEPS, reads_back=True)
+    fit = fitted(method, model, corpus, tmp_path, 12000)
+    if not fit.network.factors():
+        pytest.skip("embeddings alone learn no texts by heart")
+    untrained, before = drafted(method, model, fit.network, tmp_path / "untrained")
+    fit.run(lambda standing: None)
+    trained, after = drafted(method, model, fit.network, tmp_path / "trained")
+    assert trained == untrained == [text.reply for text in own_texts(model, count=10)]
+    assert after < 0.9 * before
+
+
 def test_trained_masks_are_nearer_to_what_the_target_says_than_untrained_and_shuffled_ones(
     method, model, corpus, tmp_path
 ):
@@ -126,7 +166,8 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
         for place in range(int(batch.first[row]), int(batch.last[row])):
             model.prefill(())
             model.prefill(tokens[:place])
-            extra_row = ExtraRow(0, network.embeddings[0].detach(), adapter=adapter if factors else None)
+            acts, enters = adapter if factors else None, network.entry()
+            extra_row = ExtraRow(0, network.embeddings[0].detach(), adapter=acts, entry=enters)
             reading = model.read(TokenTree(tokens[place], V).freeze(), request=requested([extra_row]))
             right, count = right + (int(reading.extra_row_logits[0].argmax()) == tokens[place + 2]), count + 1
     assert found.by_depth[0] == pytest.approx(right / count, abs=0.12)
@@ -149,7 +190,8 @@ def test_a_job_makes_a_drafter_and_goes_on_after_an_interrupt(method, tmp_path, 
     assert trained.figures["tokens_seen"] > early.figures["tokens_seen"] > 0
     masks = mask_rows(tiny.model, trained)
     assert len(masks.embeddings) == 3
-    assert (masks.adapter is not None) == (method == "mtp")
+    assert (masks.adapter is None) == (method == "prompt_tokens")
+    assert (masks.entry is None) == (method != "speculative_streaming")
     assert trained.size < 64 << 10 or method == "mtp"
 
 
@@ -163,6 +205,10 @@ def test_weights_that_fit_no_target_or_are_none_are_refused(method, tmp_path, mo
 
     with pytest.raises(ModelError, match="masks of 64 numbers"):
         mask_rows(Wider(), trained)
+    if method == "speculative_streaming":
+        with pytest.raises(ConfigError, match=r"first = 4 is not one of layers = 4") as refused:
+            mask_rows(tiny.model, dataclasses.replace(trained, options=trained.options | {"first": 4}))
+        assert "\n" not in str(refused.value)
     tensors = load_file(trained.weights)
     damages = {
         "not finite": {"embeddings.1": torch.full((64,), torch.nan).bfloat16()},

@@ -15,6 +15,7 @@ DRAFT_TEXTS = ("tests/training/test_draft_texts.py",)
 FSPAD = "tests/models/test_fspad.py"
 ADAPTED = "tests/training/test_adapted_draft.py"
 DRAFT_MODELS = ("tests/models/test_trained_draft_model.py",)
+STREAMS = "tests/contracts/test_stream_contract.py"
 UNROLLING = ("tests/training/test_unrolling.py",)
 
 EDITS = (
@@ -235,6 +236,46 @@ EDITS = (
         ("tests/models/test_glancing.py",),
     ),
     Mutation(
+        "drafter speculative_streaming",
+        "begins every stream from the root's state",
+        "LayerWatch.enter",
+        "[place_of[extra_rows[number].parent] for number in own]",
+        "[place_of[0] for number in own]",
+        (STREAMS, "-k", "last_layers_make"),
+    ),
+    Mutation(
+        "drafter speculative_streaming",
+        "lets rows see what other rows see once streams are there",
+        "EagerNetwork._of_rows",
+        "[self._mask(mask[rows]) for mask in seen]",
+        "[self._mask(mask[rows].roll(1, 0)) for mask in seen]",
+        (STREAMS, "-k", "sees"),
+    ),
+    Mutation(
+        "drafter speculative_streaming",
+        "lets streams see what other rows see, in C",
+        "PassRows.follow",
+        "[mask[rows] for mask in seen]",
+        "[mask[rows].roll(1, 0) for mask in seen]",
+        (STREAMS, "-k", "sees and native"),
+    ),
+    Mutation(
+        "drafter speculative_streaming",
+        "computes streams in all layers",
+        "MaskRowsDrafter.extra_rows",
+        "ExtraRow(node, embedding, after, self._masks.adapter, entry=entry, says=entry is None)",
+        "ExtraRow(node, embedding, after, self._masks.adapter, entry=None, says=entry is None)",
+        (STREAMS, "-k", "own_pass"),
+    ),
+    Mutation(
+        "learning",
+        "lets streams enter one place too early while they learn",
+        "FrozenTarget.states",
+        "text.gather(1, places[..., None].expand(-1, -1, shape.hidden))",
+        "text.gather(1, (places - 1).clamp_min(0)[..., None].expand(-1, -1, shape.hidden))",
+        ("tests/models/test_frozen_target.py", "-k", "riders"),
+    ),
+    Mutation(
         "drafter prompt_tokens",
         "reads what was said behind the root, whatever was accepted",
         "MaskRowsDrafter._read",
@@ -246,8 +287,8 @@ EDITS = (
         "drafter mtp",
         "leaves its adapter out",
         "MaskRowsDrafter.extra_rows",
-        "ExtraRow(node, embedding, after, self._masks.adapter)",
-        "ExtraRow(node, embedding, after, None)",
+        "ExtraRow(node, embedding, after, self._masks.adapter, entry=entry, says=entry is None)",
+        "ExtraRow(node, embedding, after, None, entry=entry, says=entry is None)",
         ("tests/drafters/test_mask_rows.py", "-k", "keep_their_bits"),
     ),
     Mutation(
