@@ -227,14 +227,15 @@ def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypa
     assert more["figures"]["chain_tau_held_out"] >= said["figures"]["chain_tau_held_out"]
 
 
-def test_masks_are_trained_through_a_model_from_its_file_and_used(tiny, monkeypatch):
+@pytest.mark.parametrize("drafter", ["prompt_tokens", "speculative_streaming"])
+def test_masks_are_trained_through_a_model_from_its_file_and_used(tiny, monkeypatch, drafter):
     monkeypatch.setattr(training_verdict, "_QUESTIONS", 1)
     monkeypatch.setattr(training_verdict, "_TOKENS", 8)
-    flags = ["--prompts", tiny, "--tokens", "5200", "--threads", "1", "--drafter", "prompt_tokens", "--output", "json"]
+    flags = ["--prompts", tiny, "--tokens", "5200", "--threads", "1", "--drafter", drafter, "--output", "json"]
     found = CliRunner().invoke(app, ["tiny", *flags])
     assert found.exit_code == 0, (found.output, found.exception)
     said = json.loads(found.stdout)
-    assert said["name"] == "tiny-prompt_tokens"
+    assert said["name"] == f"tiny-{drafter}"
     assert said["figures"]["tokens_seen"] > 500
     assert "alone" in [way["name"] for way in said["verdict"]["ways"]]
     assert all(way["same_text"] for way in said["verdict"]["ways"])

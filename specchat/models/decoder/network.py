@@ -141,7 +141,7 @@ class Pass:
         return entry_layers(self.extra_rows)
 
     def saying(self, states: Tensor) -> Tensor:
-        """Those of the states that `Network.run` returns whose logits are wanted."""
+        """(n, d) those of the (rows, d) states that `Network.run` returns whose logits are wanted."""
         return states[self.plan.missing :] if self.watch is None else self.watch.saying(states)
 
     @cached_property
