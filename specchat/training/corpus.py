@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
 
 import torch
@@ -67,6 +67,24 @@ class Corpus:
         places = [(len(self._shards) + number, text) for number, one in enumerate(shards) for text in range(len(one))]
         for at, place in zip(learnt, places, strict=True):
             made.learnt[at] = place
+        return made
+
+    def below_average(self, share: Callable[[Batch], Tensor], texts: int) -> Corpus:
+        """The texts whose share is below the mean of those that are learnt from; all where there are none.
+
+        Args:
+            share: texts → (B,) float32, on the host.
+            texts: are asked about at once.
+        """
+        learnt, held_out = (
+            torch.cat([share(self._batch(places[at : at + texts])[0]) for at in range(0, len(places), texts)])
+            for places in (self.learnt, self.held_out)
+        )
+        made, mean = copy.copy(self), float(learnt.mean())
+        made.learnt = [place for place, found in zip(self.learnt, learnt, strict=True) if found < mean] or self.learnt
+        made.held_out = [
+            place for place, found in zip(self.held_out, held_out, strict=True) if found < mean
+        ] or self.held_out
         return made
 
     def epoch(self, number: int, seed: int, texts: int, skipped: int = 0) -> Iterator[tuple[Batch, int]]:

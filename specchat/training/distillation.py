@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specchat.models.draft_heads.head import Batch, DraftNetwork
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.training.corpus import Corpus
 from specchat.training.losses import (
     Labels,
     LawLoss,
@@ -95,13 +96,12 @@ LOSSES: Mapping[str, LawLoss] = {
 """The losses by their names in `--loss`."""
 
 
-Selection = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""At n places: by how much the network's law is further from the target's than its reference's, (n,); whether the
-reference's likeliest token is not the target's, which can be guessed, (n,) bool; and the number of the text, (n,) →
-(n,) bool, what is learnt from."""
+Selection = Callable[[Tensor, Tensor], Tensor]
+"""At n places: by how much the network's law is further from the target's than its reference's, (n,); and whether the
+reference's likeliest token is not the target's, which can be guessed, (n,) bool → (n,) bool, what is learnt from."""
 
 
-def behind(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
+def behind(further: Tensor, missed: Tensor) -> Tensor:
     """(n,) bool, the share of places where the network is furthest behind its reference: most is left to learn there.
 
     Reference: Hu et al., AdaSPEC, arXiv:2510.19779.
@@ -111,22 +111,7 @@ def behind(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
     return chosen
 
 
-REPRODUCED = 0.5
-"""A text of which the reference guesses a larger share is dropped by `prompts`."""
-
-
-def texts_missed(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
-    """(n,) bool, all places of the texts that the reference does not reproduce.
-
-    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: a text counts as reproduced where the
-    reference guesses half of its tokens, each after the target's own text.
-    """
-    share = torch.bincount(texts, missed.to(torch.float32)) / torch.bincount(texts).clamp_min(1)
-    kept: Tensor = share[texts] > 1.0 - REPRODUCED
-    return kept
-
-
-def wrong_guesses(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
+def wrong_guesses(further: Tensor, missed: Tensor) -> Tensor:
     """(n,) bool, the places where the reference guesses wrong, so that both together guess more in one tree.
 
     Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: single places are left out, not whole
@@ -135,8 +120,33 @@ def wrong_guesses(further: Tensor, missed: Tensor, texts: Tensor) -> Tensor:
     return missed
 
 
-SELECTIONS: Mapping[str, Selection] = {"behind": behind, "missed": wrong_guesses, "prompts": texts_missed}
-"""The selections by their names in `--select`."""
+SELECTIONS: Mapping[str, Selection] = {"behind": behind, "missed": wrong_guesses}
+"""The selections of places by their names in `--select`."""
+
+
+def unreproduced(corpus: Corpus, reference: DraftNetwork[NetworkSizes], columns: Tensor, texts: int) -> Corpus:
+    """The texts that an earlier draft model guesses worse than others, for a second one to learn from.
+
+    Args:
+        columns: (V,) the column of every token, −1 for those that cannot be guessed; on the reference's device.
+        texts: are read at once.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (boost-tuning). Differs: a text counts as reproduced where the
+    reference guesses at least as large a share of its tokens, each after the target's own text, as on average. Hardly
+    any is guessed whole, and a fixed share may keep all texts, or too few.
+    """
+
+    @torch.no_grad()
+    def guessed(batch: Batch) -> Tensor:
+        batch = batch.to(columns.device)
+        drafted = batch.drafted(1, batch.tokens.shape[1] - 1)
+        rows, places = drafted.nonzero(as_tuple=True)
+        logits = logits_of(reference, _states(reference, batch)[-1][rows, places])
+        right = logits.argmax(dim=1) == columns[batch.likeliest[rows, places + 1, 0]]
+        share = torch.zeros(len(drafted), device=rows.device).index_add_(0, rows, right.float())
+        return (share / drafted.sum(dim=1).clamp_min(1)).cpu()
+
+    return corpus.below_average(guessed, texts)
 
 
 @dataclass(frozen=True)
@@ -173,7 +183,7 @@ class Distillation:
                 wanted = columns[batch.likeliest[rows, places + 1, 0]]
                 wrong = (others.argmax(dim=1) != wanted) & (wanted >= 0)
                 further = divergence(by_depth[-1], labels) - divergence(others, labels)
-            found = found[self.select(further, wrong, rows)]
+            found = found[self.select(further, wrong)]
         return found.sum() / max(1, len(found)), len(found)
 
 

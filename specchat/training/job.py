@@ -41,6 +41,7 @@ from specchat.training.disk import needs_of, only_user
 from specchat.training.draft_texts import DraftTexts, is_own
 from specchat.training.fitting import CHECKPOINT, SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.limits import (
+    BOOSTED,
     CHAIN_SELECTIONS,
     CHATS,
     LOSSES,
@@ -209,6 +210,10 @@ class Job:
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
         if plain is not None and not (self.places.run / CHECKPOINT).exists():
             learn_plain(plain, partial(self._fitting_of_plain, network, texts, about), self._tell_plain)
+        if self._reference is not None and request.select == BOOSTED:
+            columns = columns_of(network.shared.tokens, model.vocab_size).to(network.shared.head.device)
+            earlier = reference_network(self._reference, network, self._subject.checksum)
+            corpus = distillation.unreproduced(corpus, earlier, columns, texts)
         fitting = Fitting(
             network, corpus, schedule, self.places.run, model.vocab_size, recipe.steps, texts, request.seed, about,
             self._clock, *self._learning(network), self._draft_texts(corpus, about, lambda: fitting.done),
@@ -273,8 +278,9 @@ class Job:
             return DenoisingLoss(loss if self.request.loss else None)
         if not self._recipe.distils:
             return partial(chain_loss, loss=loss, select=self.request.select or CHAIN_SELECTIONS[0])
-        earlier = self._reference
-        reference = None if earlier is None else reference_network(earlier, network, self._subject.checksum)
+        if self._reference is None or self.request.select == BOOSTED:
+            return distillation.Distillation(loss)
+        reference = reference_network(self._reference, network, self._subject.checksum)
         return distillation.Distillation(loss, reference, distillation.SELECTIONS[self.request.select or SELECTIONS[0]])
 
     def _said_of_loss(self) -> dict[str, Any]:

@@ -32,7 +32,10 @@ LOSSES = ("forward_kl", "reverse_kl", "jsd", "tvd", "tvd_plus_plus", "lk", "lk_m
 TREE_LOSS = "tree"
 """The loss of networks that guess in chains which is a last stage of their training; see `tree_loss`."""
 
-SELECTIONS = ("behind", "missed", "prompts")
+BOOSTED = "prompts"
+"""The selection of whole texts, before any is learnt from; see `distillation.unreproduced`."""
+
+SELECTIONS = ("behind", "missed", BOOSTED)
 """How a reference can decide what is learnt from; the first where none is named."""
 
 CHAIN_SELECTIONS = ("reached", "confidence", "guessable")

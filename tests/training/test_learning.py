@@ -412,6 +412,28 @@ def request(tmp_path, **changes):
     return TrainingRequest(**{**known, **changes})
 
 
+def test_a_boosted_job_learns_and_is_measured_where_the_earlier_draft_model_is_worse(tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 1)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    seen = []
+
+    class Watched(Fitting):
+        def __init__(self, *about) -> None:
+            seen.append((about[1], about[2].tokens, about[10]))
+            super().__init__(*about)
+
+    monkeypatch.setattr(job, "Fitting", Watched)
+    monkeypatch.setattr(job, "FAMILIES", {"draft_model": dataclasses.replace(FAMILIES["draft_model"], epochs=1)})
+    earlier = Job(request(tmp_path, drafter="draft_model"), subject(), lambda stage: None).run()
+    boosted = request(tmp_path, drafter="draft_model", name="second", reference="mine", select="prompts")
+    Job(boosted, subject(), lambda stage: None, reference=earlier).run()
+    (whole, tokens, _), (rest, as_many, loss) = seen
+    assert {*rest.learnt} < {*whole.learnt}
+    assert {*rest.held_out} <= {*whole.held_out}
+    assert as_many == tokens, "left out texts are made up for"
+    assert loss.reference is None, "of the texts that stay every place is learnt"
+
+
 def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
     monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)

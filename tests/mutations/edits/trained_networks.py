@@ -508,10 +508,18 @@ if self.size_bytes > 2 * self.most_bytes:
     Mutation(
         "training",
         "drops the texts that the first draft model misses",
-        "texts_missed",
-        "share[texts] > 1.0 - REPRODUCED",
-        "share[texts] <= 1.0 - REPRODUCED",
-        (*DISTILLING, "-k", "left_out"),
+        "unreproduced",
+        "logits.argmax(dim=1) == columns[batch.likeliest[rows, places + 1, 0]]",
+        "logits.argmax(dim=1) != columns[batch.likeliest[rows, places + 1, 0]]",
+        (*DISTILLING, "-k", "than_on_average"),
+    ),
+    Mutation(
+        "training",
+        "measures a boosted draft model where the first one is right",
+        "Corpus.below_average",
+        "(self.learnt, self.held_out)",
+        "(self.learnt, self.learnt[: len(self.held_out)])",
+        (*DISTILLING, "-k", "than_on_average"),
     ),
     Mutation(
         "training",
