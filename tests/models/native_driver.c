@@ -194,6 +194,36 @@ static void print_drafted(Team *team, const Decoder *decoder) {
     for (int row = 0; row < tree.known; row++) print("drafted logprobs", logprobs + row * BEST, BEST * sizeof *logprobs);
 }
 
+/* A recurrent layer over a tree, and the state after a path of it. */
+static void print_recurrence(Team *team) {
+    enum { BEFORE = 2, NEW = 11, ALL = BEFORE + NEW, CHANNELS = 300, KERNEL = 4, STATE_HEADS = 4, KEY_HEADS = 2, K = 40, V = 33 };
+    const int32_t above[ALL] = {-1, 0, 0, 1, 2, 2, -1, 6, 4, 8, 9, 10, 3}, path[] = {0, 2, 4, 8, 9, 10, 11};
+    float *out = room(NEW * CHANNELS * sizeof *out), *read = room(NEW * STATE_HEADS * V * sizeof *read);
+    Below below = {BEFORE, NEW, above};
+    Convolution convolution = {.channels = CHANNELS, .kernel = KERNEL, .silu = 1, .below = below, .last = numbers((KERNEL - 1) * CHANNELS),
+                               .inputs = numbers(ALL * CHANNELS), .weight = numbers(CHANNELS * KERNEL), .bias = numbers(CHANNELS), .out = out};
+    must(recurrent_convolve(team, &convolution));
+    print("convolution of a tree", out, NEW * CHANNELS * sizeof *out);
+    StateSizes sizes = {STATE_HEADS, KEY_HEADS, K, V};
+    float *state = numbers(STATE_HEADS * K * V), *after = room(STATE_HEADS * K * V * sizeof *after), *decay = numbers(NEW * STATE_HEADS);
+    double *totals = room(ALL * STATE_HEADS * sizeof *totals);
+    for (int i = 0; i < NEW * STATE_HEADS; i++) decay[i] = -fabsf(decay[i]);
+    for (int delta = 0; delta < 2; delta++) {
+        Scan scan = {.sizes = sizes, .delta = delta, .normalise = delta, .scale = 0.25f, .below = below, .state = state,
+                     .q = numbers(NEW * KEY_HEADS * K), .k = numbers(NEW * KEY_HEADS * K), .x = numbers(NEW * STATE_HEADS * V), .decay = decay,
+                     .rate = numbers(NEW * STATE_HEADS), .skip = delta ? NULL : numbers(STATE_HEADS), .kept_keys = numbers(ALL * KEY_HEADS * K),
+                     .kept_values = numbers(ALL * STATE_HEADS * V), .kept_totals = totals, .out = read,
+                     .queries = room(NEW * KEY_HEADS * K * sizeof(float)),
+                     .read = room((size_t)team->threads * 2 * NEW * V * sizeof(float))};
+        must(recurrent_scan(team, &scan));
+        print("scan of a tree", read, NEW * STATE_HEADS * V * sizeof *read);
+        Following following = {.sizes = sizes, .kept = ALL, .length = sizeof path / sizeof *path, .path = path, .state = state,
+                               .kept_keys = scan.kept_keys, .kept_values = scan.kept_values, .kept_totals = totals, .out = after};
+        must(recurrent_follow(team, &following));
+        print("state after a path", after, STATE_HEADS * K * V * sizeof *after);
+    }
+}
+
 int main(void) {
     Layer layers[LAYERS];
     int width = HEADS * SIZE, kv_width = KV_HEADS * SIZE;
@@ -266,6 +296,7 @@ int main(void) {
     print_adapted(team, &decoder, &prompt);
     check_gathered(team, &decoder, hidden + HIDDEN, logits + VOCAB); /* the first row was read again meanwhile */
     print_drafted(team, &decoder);
+    print_recurrence(team);
     team_free(team);
     return 0;
 }
