@@ -95,10 +95,7 @@ Kept = tuple[Tensor, Tensor, Tensor]
 
 
 class CompiledRecurrence:
-    """The recurrence in C, on the thread that asks.
-
-    PyTorch's threads wait on their cores from one product to the next, and a second team there would wait for them.
-    """
+    """The recurrence in C, on the thread that asks: no second team of threads competes with PyTorch's for the cores."""
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
