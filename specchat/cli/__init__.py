@@ -18,6 +18,7 @@ from specchat.cli.chats import chat_ids
 from specchat.cli.check import check
 from specchat.cli.config import app as config_app
 from specchat.cli.datastore import app as datastore_app
+from specchat.cli.fill import fill
 from specchat.cli.find_models import add, find, forget
 from specchat.cli.flags import Output, takes_settings
 from specchat.cli.models import app as models_app
@@ -283,6 +284,7 @@ def doctor(
 
 app.command()(bench)
 app.command()(check)
+app.command()(fill)
 app.command()(serve)
 app.command()(train)
 app.command()(web)

@@ -543,7 +543,16 @@ SYSTEMS: tuple[System, ...] = (
     ),
     System(
         "ASSD", "2504.20456", "model",
-        differs="texts are written from left to right",
+        (
+            "decoding/test_infill.py::test_three_places_of_three_tokens_have_exactly_the_joint_law_of_filling_them_in_order",
+            "decoding/test_infill.py::test_with_a_wrong_q_the_law_is_another",
+            "decoding/test_infill.py::test_there_are_never_more_passes_than_tokens",
+            "decoding/test_infill.py::test_the_first_draw_of_the_networks_own_is_always_accepted_and_one_by_pairs_is_not",
+            "decoding/test_infill.py::test_a_query_sees_neither_its_own_token_nor_later_ones_and_all_earlier_ones",
+        ),
+        "published weights: tried with random networks and a small one that was trained here. Blanks are filled from left to "
+        "right alone. Where all draws stand the judging pass gives one token more",
+        also="`specchat fill`",
     ),
     System(
         "STree", "2505.14969", "model",

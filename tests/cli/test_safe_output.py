@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,32 +12,12 @@ from specchat.store.chats import Chats
 from specchat.store.database import default_path, open_to_write
 from specchat.store.records import ChatRecord, StoredMessage
 from tests.fuzz.message_mutations import HOSTILE
+from tests.printed import printed
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
 OWN = re.compile(r"\x1b\[[0-9;]*[mAGK]|\x1b\[\?25[lh]|\r")
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufeff]")
-
-
-def printed(*words: str) -> str:
-    """All that a command prints to a terminal."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "specchat", *words], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    said = b""
-    while True:
-        try:
-            data = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not data:
-            break
-        said += data
-    process.wait(60)
-    os.close(ours)
-    return said.decode()
 
 
 def keep_a_hostile_chat() -> None:

@@ -71,6 +71,7 @@ def test_every_method_of_every_table_has_an_edit():
     others = {
         "chats",
         "drawing in C",
+        "infilling",
         "layers in C",
         "learning",
         "lens",

@@ -23,15 +23,19 @@ _PACKED = 16
 """Weights that a number in a file may stand for at most: 2-bit ones, packed into whole numbers of 32 bits."""
 
 
-def load_network(path: Path, config: Any, dtype: torch.dtype) -> Any:
-    """The network that a file or folder holds, its weights rounded to `dtype`; ModelError if the files hold another."""
+def load_network(path: Path, config: Any, dtype: torch.dtype, attention: str = "sdpa") -> Any:
+    """The network that a file or folder holds, its weights rounded to `dtype`; ModelError if the files hold another.
+
+    Args:
+        attention: transformers' name of the implementation.
+    """
     from transformers import AutoModelForCausalLM
 
     with one_line(f"{path} cannot be used"):
         with torch.device("meta"):
             empty = AutoModelForCausalLM.from_config(config)
         _refuse_size(path, empty)
-        how = {"dtype": dtype, "attn_implementation": "sdpa", "output_loading_info": True}
+        how = {"dtype": dtype, "attn_implementation": attention, "output_loading_info": True}
         if path.is_file():
             state = _gguf_state(path, empty, dtype)
             network, loaded = type(empty).from_pretrained(None, config=empty.config, state_dict=state, **how)

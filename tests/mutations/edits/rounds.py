@@ -7,7 +7,18 @@ from tests.mutations.mutation import Mutation
 PRUNING = "tests/decoding/test_early_pruning.py"
 OVERLAP = "tests/contracts/test_overlap.py"
 
+INFILL = "tests/decoding/test_infill.py"
+
 EDITS = (
+    Mutation(
+        "infilling",
+        "judges by what was filled before the round alone",
+        "Infilling.round",
+        "self._logits(asked, len(self.tokens))",
+        "self._logits(asked, done + 1)",
+        (INFILL, "-k", "exactly_the_joint_law"),
+        quick=True,
+    ),
     Mutation(
         "loop pearl",
         "drafts before the target reads",
