@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -15,7 +16,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.differentiable_layer import Gates, layer_output
-from specchat.models.decoder.pruning import KeptUnits, PrunableFile, head_loss
+from specchat.models.decoder.pruning import KeptUnits, PrunableFile, first_units, head_loss
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.model_loading import own_network
@@ -102,6 +103,12 @@ def test_with_nothing_left_out_it_is_the_whole_network():
     network = shared_network("qwen2")
     model = prunable(network).pruned(random_ranking(network), LeftOut())
     assert torch.equal(logits_of(model, TEXT), logits_of(own_decoder(network, 512), TEXT))
+
+
+def test_groups_that_are_not_named_lose_nothing_where_they_are_no_multiple_of_32():
+    shape = dataclasses.replace(Shape.of(shared_network("llama").config), hidden=80, inner=144)
+    kept = KeptUnits.of(first_units(shape), shape, LeftOut(heads=0.5))
+    assert (kept.shape(shape).hidden, kept.shape(shape).inner) == (80, 144)
 
 
 def test_heads_that_share_nothing_lose_their_keys_and_values_too():

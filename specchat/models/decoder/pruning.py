@@ -164,6 +164,8 @@ class KeptUnits:
 
 def _kept_of(count: int, share: float) -> int:
     """How many of so many channels or dimensions stay without this share."""
+    if share == 0.0:
+        return count
     return min(count, max(_TOGETHER, _TOGETHER * round((1.0 - share) * count / _TOGETHER)))
 
 
