@@ -73,7 +73,7 @@ def train(
         typer.Option(
             metavar="1,2,…",
             help="Of draft_model: numbers of layers that each learn to guess alone, so that sure tokens leave early.",
-            show_default="2, all at once",
+            show_default="2, all at once, or as in --from",
         ),
     ] = "",
     form: Annotated[
@@ -81,7 +81,7 @@ def train(
         typer.Option(
             metavar="eagle|fs|fspad",
             help="Of eagle: tokens beside states; tokens that gate states; that, and a part for the head alone.",
-            show_default="eagle",
+            show_default="eagle, or as in --from",
         ),
     ] = "",
     plain: Annotated[

@@ -132,7 +132,7 @@ class Job:
         self._tell = tell
         shape = subject.model.network.shape
         made, taps = family_of(request.drafter).load(), tapped_layers(subject.model.layers)
-        self._recipe, self._sizes = made.recipe, sizes_asked_for(made.sizes_for(shape, taps), request)
+        self._recipe, self._sizes = made.recipe, sizes_asked_for(made.sizes_for(shape, taps), request, start)
         self._start, self._reference = start, reference
         self._plain = PlainText.of(request.plain, subject.vocabulary) if request.plain else None
         if start is not None:
@@ -388,15 +388,33 @@ class Job:
         )
 
 
-def sizes_asked_for(sizes: NetworkSizes, request: TrainingRequest) -> NetworkSizes:
-    """These sizes with what a request says of them."""
-    if isinstance(sizes, PromptTokenSizes):
+def sizes_asked_for(sizes: NetworkSizes, request: TrainingRequest, start: TrainedDrafter | None = None) -> NetworkSizes:
+    """These sizes with what a request says of them. What it leaves open is as in the drafter that it begins with."""
+    if start is not None and start.method == request.drafter:
+        chosen = next((keys for kind, keys in _CHOSEN.items() if isinstance(sizes, kind)), {})
+        begun = sizes_of(start)
+        sizes = dataclasses.replace(sizes, **{key: getattr(begun, key) for key in chosen})
+    if isinstance(sizes, PromptTokenSizes) and request.ensemble > 1:
         return dataclasses.replace(sizes, ensemble=request.ensemble)
     if isinstance(sizes, DraftModelSizes) and (depths := depths_of(request.drafter, request.depths)):
         return dataclasses.replace(sizes, layers=depths[-1], depths=depths)
-    if isinstance(sizes, EagleSizes):
+    if isinstance(sizes, EagleSizes) and request.form:
         return sizes.of_form(request.form)
     return sizes
+
+
+_CHOSEN: Mapping[type[NetworkSizes], Mapping[str, str]] = {
+    PromptTokenSizes: {"ensemble": "--ensemble"},
+    DraftModelSizes: {"layers": "--depths", "depths": "--depths"},
+    EagleSizes: {"sampled": "--form", "parted": "--form"},
+}
+"""Sizes that a request may choose, and the flag that does."""
+
+
+def sizes_of(trained: TrainedDrafter) -> NetworkSizes:
+    """The sizes that its folder names; ConfigError: they are wrong."""
+    where = f"{trained.folder / DESCRIPTION}, [options]"
+    return family_of(trained.method).load().sizes_type.read(trained.options, where)
 
 
 def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_sha256: str) -> None:
@@ -406,10 +424,11 @@ def check_start(start: TrainedDrafter, method: str, sizes: NetworkSizes, target_
     refuse_other_method(start.name, start.method, method)
     if start.target_sha256 != target_sha256:
         raise UsageError(f"{named} was trained for other weights of {start.target}; {instead}")
-    where = f"{start.folder / DESCRIPTION}, [options]"
-    found = family_of(method).load().sizes_type.read(start.options, where).options()
+    found = sizes_of(start).options()
+    flags = next((flags for kind, flags in _CHOSEN.items() if isinstance(sizes, kind)), {})
     for key, wanted in sizes.options().items():
         if found[key] != wanted:
+            instead = f"leave out {flags[key]}, which is as in {start.name}, or --from" if key in flags else instead
             raise UsageError(f"{named} has {key} = {short(found[key])}, and {wanted} is trained; {instead}")
 
 
@@ -482,7 +501,8 @@ def command(request: TrainingRequest) -> str:
     words += f" --texts {request.texts}" if request.texts else ""
     words += f" --plain {request.plain}" if request.plain else ""
     words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
-    words += f" --depths {request.depths}" if request.depths else ""
+    depths = ",".join(map(str, depths_of(request.drafter, request.depths)))
+    words += f" --depths {depths}" if depths else ""
     words += f" --form {request.form}" if request.form else ""
     hours = f" --hours {request.hours:g}" if request.hours else ""
     return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"

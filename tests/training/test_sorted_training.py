@@ -184,5 +184,5 @@ def test_a_request_says_which_depths_and_which_form_are_trained():
     forms = [sizes_asked_for(made["eagle"], request("eagle", form=form)) for form in ("", "eagle", "fs", "fspad")]
     assert [(one.sampled, one.parted) for one in forms] == [(0, 0), (0, 0), (128, 0), (128, 1)]
     assert sizes_asked_for(made["hydra"], request("hydra")) == made["hydra"]
-    assert "--depths 1,3" in command(request("draft_model", depths="1,3"))
+    assert "--depths 1,3" in command(request("draft_model", depths="1, 3"))
     assert "--form fspad" in command(request("eagle", form="fspad"))

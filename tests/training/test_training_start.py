@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -13,13 +14,14 @@ from training_kit import V, subject, target
 from specchat.config import own_drafters_dir
 from specchat.config.trained_drafters import WEIGHTS, read_drafter
 from specchat.errors import TrainingError, UsageError
+from specchat.models.draft_heads import FAMILIES
 from specchat.models.draft_heads.loading import load_network, read_tensors, read_tokens
 from specchat.training import job
 from specchat.training import job as first_network
 from specchat.training import texts as text_writing
 from specchat.training.corpus import shared_with
 from specchat.training.fitting import Fitting
-from specchat.training.job import Job, check_start, data_of
+from specchat.training.job import Job, check_start, data_of, sizes_asked_for
 from specchat.training.losses import Acceptance, acceptance, columns_of, tree_loss
 from specchat.training.training_request import TrainingRequest
 
@@ -203,6 +205,25 @@ def test_a_start_of_another_method_target_or_size_is_refused_before_anything_is_
     sizes = load(older, of_tiny).sizes
     check_start(older, "hydra", sizes, of_tiny.checksum)
     shutil.rmtree(older.folder)
+
+
+@pytest.mark.parametrize(
+    ("method", "chosen", "other", "flag"),
+    [
+        ("eagle", {"form": "fspad"}, {"form": "fs"}, "--form"),
+        ("draft_model", {"depths": "1,3"}, {"depths": "1,2"}, "--depths"),
+        ("mtp", {"ensemble": 2}, {"ensemble": 3}, "--ensemble"),
+    ],
+)
+def test_what_is_left_open_is_as_in_the_drafter_that_it_begins_with(older, of_tiny, method, chosen, other, flag):
+    request = TrainingRequest("tiny", method, "self", 6000, 0.0, "again")
+    asked = partial(sizes_asked_for, FAMILIES[method].load().sizes_for(of_tiny.model.network.shape, (0, 3)))
+    sizes = asked(dataclasses.replace(request, **chosen))
+    start = dataclasses.replace(older, method=method, options=sizes.options())
+    assert asked(request, start) == asked(dataclasses.replace(request, **chosen), start) == sizes
+    check_start(start, method, asked(request, start), of_tiny.checksum)
+    with pytest.raises(UsageError, match=f"is trained; leave out {flag}, which is as in older, or --from"):
+        check_start(start, method, asked(dataclasses.replace(request, **other), start), of_tiny.checksum)
 
 
 def test_tokens_that_can_be_guessed_are_taken_in_turn_from_both_trainings(older, train, of_tiny, monkeypatch):
