@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from specchat.core.reading import Counters
-from specchat.errors import DamagedModel, UsageError
+from specchat.errors import DamagedModel, NotNumbers, UsageError, WeightsError
 from specchat.models.backends.transformers_network import load_network
 from specchat.models.model_loading import open_config
 from specchat.models.weights.tokenizer_files import open_tokenizer
+
+_TOKENIZERS = ("tokenizer.json", "spiece.model")
 
 
 class AnyOrderModel:
@@ -27,9 +29,9 @@ class AnyOrderModel:
     Models with Principled Parallel Sampling and Speculative Decoding, arXiv:2504.20456.
     """
 
-    def __init__(self, network: Any) -> None:
-        """Wraps transformers' XLNetLMHeadModel."""
-        self._network = network.eval()
+    def __init__(self, network: Any, name: str = "") -> None:
+        """Wraps transformers' XLNetLMHeadModel; errors call it by its name."""
+        self._network, self._name = network.eval(), name
         self.vocab_size: int = network.config.vocab_size
         self.counters = Counters()
 
@@ -42,6 +44,9 @@ class AnyOrderModel:
             ranks: of each place.
             asked: places of ranks from 1.
             below: queries and contents see only ranks below this one, at least 1.
+
+        Raises:
+            NotNumbers: names the network.
         """
         self.counters.passes += 1
         self.counters.rows += len(tokens) + len(asked)
@@ -54,8 +59,10 @@ class AnyOrderModel:
             target_mapping=targets,
             use_mems=False,
         )
-        logits: Tensor = said.logits[0]
-        return logits.float()
+        logits: Tensor = said.logits[0].float()
+        if not logits.isfinite().all():
+            raise NotNumbers(self._name)
+        return logits
 
 
 def hidden_from(ranks: Tensor, seen: Tensor) -> Tensor:
@@ -73,7 +80,7 @@ def load_any_order(folder: Path) -> tuple[AnyOrderModel, Any]:
 
     Raises:
         UsageError: it is no folder, or holds another kind of network.
-        WeightsError: a file cannot be read, or holds invalid values.
+        WeightsError: a file is missing, cannot be read, or holds invalid values.
         ModelError: network and files do not go together.
     """
     if not folder.is_dir():
@@ -85,7 +92,9 @@ def load_any_order(folder: Path) -> tuple[AnyOrderModel, Any]:
             f"--model {folder} holds a network of kind {kind}, which does not fill texts in any order; xlnet does, "
             "with attn_type = bi"
         )
+    if not any((folder / name).exists() for name in _TOKENIZERS):
+        raise WeightsError(f"{folder} holds no tokenizer: neither {' nor '.join(_TOKENIZERS)} is there")
     tokenizer = open_tokenizer(folder)
     if len(tokenizer) > config.vocab_size:
         raise DamagedModel(f"{folder}: the tokenizer has {len(tokenizer)} tokens, the network {config.vocab_size}")
-    return AnyOrderModel(load_network(folder, config, torch.float32, attention="eager")), tokenizer
+    return AnyOrderModel(load_network(folder, config, torch.float32, attention="eager"), str(folder)), tokenizer

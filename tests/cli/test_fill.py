@@ -119,7 +119,7 @@ def weights(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None
 
 DAMAGED = {
     "no config": (without("config.json"), "config.json cannot be read"),
-    "no tokenizer": (without("tokenizer.json"), "tokenizer"),
+    "no tokenizer": (without("tokenizer.json"), "holds no tokenizer: neither tokenizer.json nor spiece.model is there"),
     "no weights": (without("model.safetensors"), ""),
     "another network": (lambda folder: (folder / "config.json").write_text(json.dumps(CONFIG)), "kind llama"),
     "one direction": (edited(lambda config: config.update(attn_type="uni")), "attn_type = uni"),
@@ -127,7 +127,7 @@ DAMAGED = {
     "huge": (edited(lambda config: config.update(d_inner=10**9)), "describes a network of"),
     "text for a number": (edited(lambda config: config.update(d_inner="\x1b[31m")), ""),
     "tokens": (edited(lambda config: config.update(vocab_size=9)), "tokens, the network 9"),
-    "not numbers": (weights(lambda tensors: tensors["lm_loss.bias"].fill_(torch.nan)), "not numbers"),
+    "not numbers": (weights(lambda tensors: tensors["lm_loss.bias"].fill_(torch.nan)), "/model gives logits that"),
     "a tensor is missing": (weights(lambda tensors: tensors.pop("transformer.mask_emb")), "mask_emb"),
     "bytes": (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 99), "safetensors"),
     "a list": (lambda folder: (folder / "config.json").write_text("[]"), "not a JSON object"),
