@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ BATCH = 8
 FEWEST_TOKENS = 40 * LENGTH
 _UNSEEN_SHARE = 20
 """One token in so many is kept for measuring."""
+
+_PIECE = 1000
+"""Characters that pairs are counted in at once: a word takes time by the square of its length."""
 
 _MOST_BLANK = 0.7
 _RATE, _WARM_UP = 2e-3, 50
@@ -52,19 +56,28 @@ def train_any_order(text: str, folder: Path, steps: int, seed: int, tell: Tell) 
     if len(tokens) < FEWEST_TOKENS:
         raise TrainingError(f"the text has {len(tokens)} tokens, too few to learn from; at least {FEWEST_TOKENS}")
     unseen = max(len(tokens) // _UNSEEN_SHARE, 2 * LENGTH)
-    network = new_network(len(tokenizer), seed, WIDTH, LAYERS)
-    learn(network, tokens[:-unseen], steps, seed, tell)
-    with torch.inference_mode():
-        random = torch.Generator().manual_seed(0)
-        losses = [loss_of(network.eval(), *batch_of(tokens[-unseen:], random)).item() for _ in range(8)]
-    try:
-        with unfinished(folder.absolute()) as made:
+    with ExitStack() as stack:
+        with _told_of(folder):
+            made = stack.enter_context(unfinished(folder.absolute()))
+        network = new_network(len(tokenizer), seed, WIDTH, LAYERS)
+        learn(network, tokens[:-unseen], steps, seed, tell)
+        with torch.inference_mode():
+            random = torch.Generator().manual_seed(0)
+            losses = [loss_of(network.eval(), *batch_of(tokens[-unseen:], random)).item() for _ in range(8)]
+        with _told_of(folder):
             network.save_pretrained(made)
             tokenizer.save_pretrained(made)
             made.rename(folder)
-    except Exception as error:  # libraries say in ways of their own what the system refused
-        raise TrainingError(f"{folder} cannot be written: {first_line(error)}") from None
     return sum(losses) / len(losses)
+
+
+@contextmanager
+def _told_of(folder: Path) -> Iterator[None]:
+    """What the system refuses, which libraries say in ways of their own, as a TrainingError."""
+    try:
+        yield
+    except Exception as error:
+        raise TrainingError(f"{folder} cannot be written: {first_line(error)}") from None
 
 
 def _trained_tokenizer(text: str) -> Any:
@@ -72,7 +85,8 @@ def _trained_tokenizer(text: str) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     pairs = ByteLevelBPETokenizer()
-    pairs.train_from_iterator(text.splitlines(keepends=True), vocab_size=VOCAB_SIZE, show_progress=False)
+    pieces = (line[at : at + _PIECE] for line in text.splitlines(keepends=True) for at in range(0, len(line), _PIECE))
+    pairs.train_from_iterator(pieces, vocab_size=VOCAB_SIZE, show_progress=False)
     return PreTrainedTokenizerFast(tokenizer_object=pairs._tokenizer)
 
 

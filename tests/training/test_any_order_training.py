@@ -70,3 +70,17 @@ def test_a_short_text_and_a_folder_that_is_there_are_refused(tmp_path: Path):
     assert not (tmp_path / "new").exists()
     with pytest.raises(UsageError, match=r"is there already; remove it, or name another folder with --model$"):
         train_any_order(TEXT, tmp_path, 1, 0, lambda *_: None)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_learnt(tmp_path: Path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    steps: list[int] = []
+    with pytest.raises(TrainingError, match="cannot be written"):
+        train_any_order(TEXT, tmp_path / "file" / "new", 1, 0, lambda done, _: steps.append(done))
+    assert steps == []
+
+
+def test_a_tokenizer_of_a_word_without_end_learns_no_token_longer_than_a_piece(monkeypatch):
+    monkeypatch.setattr(infill, "_PIECE", 8)
+    tokens = infill._trained_tokenizer("ab" * 5000).get_vocab()
+    assert max(map(len, tokens)) == 8
