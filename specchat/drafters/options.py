@@ -232,7 +232,10 @@ class SpecDiffOptions(TrainedNetworkOptions):
 
     def __post_init__(self) -> None:
         if self.window and self.steps > self.window:
-            raise UsageError(f"specdiff.steps = {self.steps} is above specdiff.window = {self.window}")
+            raise UsageError(
+                f"specdiff.steps = {self.steps} is above specdiff.window = {self.window}; nearest that works: "
+                f"{self.window}"
+            )
 
     @property
     def draws(self) -> bool:

@@ -283,7 +283,7 @@ def test_windows_longer_than_it_was_trained_for_are_refused(resources):
     for options, said in (({"window": 9}, "window = 9"), ({"steps": 9}, "steps = 9")):
         with pytest.raises(CombinationError, match=rf"specdiff\.{said}, and .* up to 8 tokens; nearest that works: 8$"):
             drafter(resources(23), 23, **options)
-    with pytest.raises(UsageError, match=r"specdiff\.steps = 4 is above specdiff\.window = 3$"):
+    with pytest.raises(UsageError, match=r"specdiff\.steps = 4 is above specdiff\.window = 3; nearest that works: 3$"):
         drafter(resources(23), 23, steps=4, window=3)
     with pytest.raises(UsageError, match="left_to_right"):
         drafter(resources(23), 23, order="left")

@@ -51,7 +51,10 @@ class NestedDecoder(Decoder):
         """
         exits = len(self.depths) - 1
         if len(sure) not in (1, exits):
-            raise UsageError(f"{len(sure)} probabilities were given, and {self.name} leaves at {exits} depths early")
+            raise UsageError(
+                f"draft_model.leave_at has {len(sure)} probabilities; {self.name} was trained at {exits + 1} depths: "
+                f"give one for all but the last, or {exits}, one for each of these"
+            )
         return EarlyExits(self, self.depths, [*sure] * exits if len(sure) == 1 else sure)
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
