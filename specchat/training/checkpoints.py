@@ -158,6 +158,15 @@ def save_checkpoint(
         save_file(written, draft, {"specchat": json.dumps(said)})
 
 
+def _difference(key: str, found: object, wanted: object) -> tuple[str, object, object]:
+    """What differs, what is there and what is wanted; of two tables their first entry that is not the same."""
+    if isinstance(found, dict) and isinstance(wanted, Mapping):
+        for name in wanted:
+            if found.get(name) != wanted[name]:
+                return f"{key}.{name}", found.get(name), wanted[name]
+    return key, found, wanted
+
+
 def load_checkpoint(
     file: Path, network: DraftNetwork[NetworkSizes], optimizer: NetworkOptimizer, about: Mapping[str, Any]
 ) -> Standing:
@@ -169,8 +178,8 @@ def load_checkpoint(
             tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
         for key, value in about.items():
             if said["about"].get(key) != value:
-                found = cut(str(said["about"].get(key)))
-                raise CheckpointError(f"{file} was made with {key} = {found}, not {value}; {again}")
+                where, found, wanted = _difference(key, said["about"].get(key), value)
+                raise CheckpointError(f"{file} was made with {where} = {cut(str(found))}, not {wanted}; {again}")
         owned = tuple(f"optimizer.{name}." for name in network.tensors())
         if foreign := next((name for name in tensors if not name.startswith(("network.", *owned))), None):
             raise ValueError(f"{short(foreign)} belongs to nothing that learns")

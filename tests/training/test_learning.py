@@ -292,6 +292,13 @@ def test_a_checkpoint_of_another_training_or_a_damaged_one_is_named(model, shard
             fitted("hydra", model, shard, tmp_path, 300)
 
 
+def test_of_other_sizes_a_checkpoint_names_the_one_that_differs(model, shard, tmp_path):
+    sizes = {"hidden": 64, "sampled": 128}
+    fitted("hydra", model, shard, tmp_path, 300, options=sizes).run(lambda standing: None)
+    with pytest.raises(TrainingError, match=r"was made with options\.sampled = 128, not 0; remove it"):
+        fitted("hydra", model, shard, tmp_path, 300, options={**sizes, "sampled": 0})
+
+
 def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypatch):
     monkeypatch.setattr(fitting, "_PATIENCE", 2)
     fit = fitted("hydra", model, shard, tmp_path, 10**9)
