@@ -79,7 +79,7 @@ def fill(
     if train:
         if text is not None:
             raise UsageError("--train makes a model and fills in no text: leave one of them out")
-        _train(train, folder, steps, seed)
+        _train(train, folder, steps, seed, output)
         return
     from specchat.core.noise import Noise
     from specchat.decoding.infill import Blanks, Infilling, sampling_of_text
@@ -141,7 +141,9 @@ def _print_json(parts: Sequence[tuple[str, bool]], result: dict[str, Any]) -> No
     print(msgspec.json.encode({"text": text, "parts": said, **result}).decode())
 
 
-def _train(files: Sequence[str], folder: Path, steps: int, seed: int) -> None:
+def _train(files: Sequence[str], folder: Path, steps: int, seed: int, output: Output) -> None:
+    import msgspec
+
     from specchat.cli.progress import stage_reporter
     from specchat.config.directories import expanded
     from specchat.config.file_reading import read_named
@@ -155,4 +157,7 @@ def _train(files: Sequence[str], folder: Path, steps: int, seed: int) -> None:
             tell(Stage("learning", done, steps, "steps", f"{loss:.2f} nats a token"))
 
         unseen = train_any_order(text, folder, steps, seed, told)
-    print(f"{folder}: {unseen:.2f} nats a token on the end of the text, which was not learnt from")
+    if output is Output.text:
+        print(f"{folder}: {unseen:.2f} nats a token on the end of the text, which was not learnt from")
+    else:
+        print(msgspec.json.encode({"model": str(folder), "steps": steps, "seed": seed, "unseen_nats": unseen}).decode())

@@ -169,3 +169,6 @@ def test_a_text_makes_the_model_that_is_used_where_none_is_named(tmp_path):
     assert "nats a token on the end of the text" in made.stdout
     assert as_json("2 times 2 is ___")["text"].startswith("2 times 2 is")
     assert "is there already" in str(error_of("--train", str(text)))
+    found = as_json("--train", str(text), "--steps", "1", "--seed", "1", "--model", str(tmp_path / "other"))
+    assert (found["model"], found["steps"], found["seed"]) == (str(tmp_path / "other"), 1, 1)
+    assert f"{found['unseen_nats']:.2f} nats a token" in made.stdout
