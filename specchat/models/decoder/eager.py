@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.core.device_copy import drawable, to_device
+from specchat.core.device_copy import drawable, picked, to_device
 from specchat.core.reading import HeadOutput, HeadTensors
 from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
 from specchat.models.decoder.adapters import Adapted, AdaptedWhere, Factors, checked, paired, sizes_of
@@ -208,8 +208,8 @@ class EagerNetwork:
         extra_rows = [running.extra_rows[row - first] for row in rows if row >= first]
         return dataclasses.replace(
             whole,
-            rotations=[None if rotations is None else rotations[rows] for rotations in whole.rotations],
-            places=whole.places[rows],
+            rotations=[None if rotations is None else picked(rotations, rows) for rotations in whole.rotations],
+            places=picked(whole.places, rows),
             masks=[self._mask(mask[rows]) for mask in seen],
             adapted=Adapted.of(extra_rows, self.prepared, self.device),
         )

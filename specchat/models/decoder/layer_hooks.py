@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from specchat.core.device_copy import to_device
+from specchat.core.device_copy import picked, to_device
 from specchat.core.reading import HeadOutput, HeadTensors, Reading
 from specchat.core.request import LayerHook, PassRequest, entry_layers
 from specchat.core.states import TextStates
@@ -74,13 +74,13 @@ class LayerWatch:
         for entry in entries:
             own = [n for n, row in enumerate(extra_rows) if row.entry is entry and row.parent in place_of]
             if own:
-                parents = hidden[[place_of[extra_rows[number].parent] for number in own]]
+                parents = picked(hidden, [place_of[extra_rows[number].parent] for number in own])
                 embeddings = torch.stack([extra_rows[number].embedding for number in own]).to(hidden)
                 states.append(entry.states(parents, embeddings))
                 numbers += own
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         self._entered = [number for number in sorted(numbers) if number >= 0]
-        return torch.cat(states)[order]
+        return picked(torch.cat(states), order)
 
     def saying(self, states: Tensor) -> Tensor:
         """Those of the (rows followed, d) last states whose logits are wanted; the others are kept as they are."""
