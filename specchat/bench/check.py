@@ -11,6 +11,7 @@ from specchat.bench.check_text import check_adversary, check_greedy, check_seede
 from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort, Finding
 from specchat.bench.circumstances import Circumstances, circumstances
 from specchat.bench.configurations import load_pair
+from specchat.errors import UsageError
 from specchat.settings import Settings
 
 
@@ -49,7 +50,16 @@ class Proof:
 
 
 def prove(settings: Settings, effort: Effort, say: Callable[[str], None] = lambda what: None) -> Proof:
-    """Load the pair; check the text of the combination, and its rule with draft models made for the purpose."""
+    """Load the pair; check the text of the combination, and its rule with draft models made for the purpose.
+
+    Raises:
+        UsageError: the target is on another machine.
+    """
+    if settings.target_at:
+        raise UsageError(
+            f"target_at = {settings.target_at!r}: the checks look at the logits of earlier passes, which are not "
+            "kept there; run specchat check on that machine, or set target_at to nothing"
+        )
     say(f"loading {settings.pair}")
     pair = load_pair(settings, say)
     subject = CheckedCombination.of(pair, settings, effort)

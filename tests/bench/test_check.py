@@ -10,6 +10,7 @@ from racers import quick_pair, quick_settings
 
 from specchat.acceptance import recursion
 from specchat.acceptance.follow import Follow
+from specchat.bench import check as proof
 from specchat.bench.check_law import check_law, check_set_law
 from specchat.bench.check_text import always_wrong, check_adversary, check_greedy, check_seeded, check_twin
 from specchat.bench.checked_combination import FAILED, PASSED, SKIPPED, CheckedCombination, Effort
@@ -19,6 +20,7 @@ from specchat.core.reading import HeadTensors
 from specchat.core.round import Verdict
 from specchat.core.tree import ROOT
 from specchat.decoding.vocabulary import Vocabulary
+from specchat.errors import UsageError
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, random_says
 
 EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
@@ -222,3 +224,10 @@ def test_the_adversary_never_guesses_right():
     says = always_wrong(prompt, reply, target)
     for place, right in enumerate(reply):
         assert right not in says([*prompt, *reply[:place]]).topk(4).indices.tolist()
+
+
+def test_a_target_on_another_machine_is_refused_before_it_is_loaded(monkeypatch):
+    monkeypatch.setattr(proof, "load_pair", lambda *_: pytest.fail("nothing is loaded"))
+    with pytest.raises(UsageError, match="run specchat check on that machine") as refused:
+        proof.prove(quick_settings(target_at="ssh:box"), EFFORT)
+    assert refused.value.exit_code == 2
