@@ -9,7 +9,7 @@ import typer
 
 from specchat.cli.flags import Output
 from specchat.cli.progress import stage_reporter
-from specchat.cli.training_run import RunningClock, RunOptions, _subject, stoppable
+from specchat.cli.training_run import RunningClock, RunOptions, _subject, refuse_several_processes, stoppable
 from specchat.config.directories import expanded
 from specchat.config.trained_drafters import JUDGE
 from specchat.errors import UsageError
@@ -47,6 +47,7 @@ def train_judge(request: TrainingRequest, how: RunOptions) -> int:
     settings = settings_in_force({"pair": request.pair, "threads": how.threads})
     target, clock = trainable_target(request.pair), RunningClock()
     prepare_environment(settings.threads)
+    refuse_several_processes(settings)
     with stoppable(clock, at_eof=how.stop_at_eof), stage_reporter(clock, as_reports=False) as tell:
         subject = _subject(settings, target, tell)
 

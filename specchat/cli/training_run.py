@@ -287,6 +287,7 @@ def run_training(request: TrainingRequest, how: RunOptions) -> int:
             err=True,
         )
     prepare_environment(settings.threads)
+    refuse_several_processes(settings)
     clock = RunningClock()
     with stoppable(clock, at_eof=how.stop_at_eof):
         trained = _train(request, settings, target, clock, how.output)
@@ -338,6 +339,27 @@ def _earlier(name: str, flag: str, tell: Tell) -> TrainedDrafter | None:
         tell(Stage("loading", progress.done, progress.total, "bytes", name))
 
     return fetched_start(name, report, flag) if name else None
+
+
+def refuse_several_processes(settings: Settings) -> None:
+    """Refuse to train for a target whose weights are not all in this process.
+
+    Raises:
+        UsageError: with the setting that would have to change.
+    """
+    from specchat.models.machine import choose_devices
+
+    if settings.target_at:
+        raise UsageError(
+            f"target_at = {settings.target_at!r}: a drafter is trained where the target's weights are; run specchat "
+            "train on that machine, or set target_at to nothing"
+        )
+    if len(choose_devices(settings.device)) > 1:
+        one = settings.device.partition(":")[0]
+        raise UsageError(
+            f"device = {settings.device!r} shares the target out over several processes, and a drafter is trained in "
+            f"one; nearest that works: device = {one!r}"
+        )
 
 
 def _subject(settings: Settings, target: ModelSpec, tell: Tell) -> Subject:

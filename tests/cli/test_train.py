@@ -18,6 +18,7 @@ from contracts.trained_folders import trained_folder
 from tiny_models import add_tiny_pair
 from typer.testing import CliRunner
 
+from specchat.bench import configurations
 from specchat.bench.configurations import parse_configurations
 from specchat.cli import training_run
 from specchat.cli import training_run as training_verdict
@@ -26,6 +27,7 @@ from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
 from specchat.cli.training_run import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
+from specchat.config.settings_saving import set_for_pair
 from specchat.config.trained_drafters import read_drafter
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
@@ -139,6 +141,22 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, 
     assert isinstance(error, UsageError)
     assert said in str(error)
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("device", "cpu:2", "nearest that works: device = 'cpu'"),
+        ("target_at", "ssh:box", "run specchat train on that machine"),
+    ],
+)
+@pytest.mark.parametrize("drafter", ["hydra", "judge"])
+def test_a_target_in_several_processes_is_refused_before_it_is_loaded(tiny, monkeypatch, drafter, key, value, said):
+    monkeypatch.setattr(configurations, "load_pair", lambda *_: pytest.fail("nothing is loaded"))
+    set_for_pair("tiny", key, value)
+    refused = error_of("tiny", "--drafter", drafter)
+    assert isinstance(refused, UsageError)
+    assert said in str(refused)
 
 
 def test_the_apps_dialog_refuses_them_too():
