@@ -30,7 +30,7 @@ import torch
 import torch.distributed as dist
 from contracts.kit import reply
 from contracts.model_checks import CLOSE, PREFIX
-from contracts.models import BUILDERS, V, over_network, own_decoder, shared_network, source_of
+from contracts.models import BUILDERS, V, over_network, own_decoder, shared_network, source_of, tiny_network
 from tiny_models import add_tiny_pair
 from transformers import AutoModelForCausalLM
 
@@ -44,7 +44,9 @@ from specchat.engine.server.worker import Worker
 from specchat.errors import EngineError, ModelError, PlanRefused, RanksLost, UsageError
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.joint_passes import read_together
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
 from specchat.models.decoder.shape import Shape
@@ -56,6 +58,7 @@ from specchat.models.ranks.leading import Ranks
 from specchat.models.ranks.network import Follower, rank_network
 from specchat.models.ranks.processes import start_here
 from specchat.models.ranks.shares import shares_of
+from specchat.models.weights.weight_source import AdjustedSource
 
 Build = Callable[[Any, int], Decoder]
 
@@ -165,6 +168,29 @@ def test_replies_are_those_of_one_process(over_ranks):
         if one.tokens != two.tokens:
             parted.append((changes, one.tokens, two.tokens))
     assert parted == []
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_whole_numbers_say_what_one_process_says_but_for_their_rounding(ranks, tmp_path, precision):
+    """What o and down multiply is rounded share by share, so logits are compared with what rounding itself changes."""
+    network = tiny_network("llama", hidden_size=64, intermediate_size=128, num_attention_heads=4)
+    network.save_pretrained(tmp_path)
+    rounds = precision == "int4"
+    shape, source, tree = Shape.of(network.config), AdjustedSource(source_of(network), rounds=rounds), TokenTree(3, V)
+    for parent, token in ((0, 4), (0, 5), (1, 6)):
+        tree.add(parent, Guess(token))
+    tree.freeze()
+
+    def logits(model: Decoder) -> torch.Tensor:
+        model.prefill(PREFIX)
+        return model.read(tree).logits
+
+    def alone(precision: str) -> torch.Tensor:
+        return logits(Decoder(EagerNetwork(Builder(shape, source, precision, torch.device("cpu")).build()), 256))
+
+    load = msgspec.structs.replace(message(tmp_path), precision=precision, rounds=rounds)
+    shared, whole = logits(Decoder(ranks.network(shape, source, load)[0], 256)), alone(precision)
+    assert 2 * (shared - whole).abs().max() < (alone("float32") - whole).abs().max()
 
 
 def test_trees_of_several_texts_are_read_in_one_pass(over_ranks, ranks, monkeypatch):
