@@ -7,17 +7,19 @@ import random
 from collections import Counter
 
 import pytest
+from contracts.test_target_at import InThread
 from engine_driver import HELLO
 from tiny_models import add_tiny_pair
 
 from specchat.compiled.machine import process_bytes
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Cancel, Change, Generate, Load, Message, ReplyConstraint
-from specchat.engine.server import joint_replies, open_pair
+from specchat.engine.server import joint_replies, open_pair, target_host
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.open_pair import OpenPair
 from specchat.engine.server.worker import Worker
 from specchat.models.decoder.joint_passes import read_together
+from specchat.models.remote import link
 from specchat.settings import MOST_TOGETHER
 
 ASKED = {
@@ -221,3 +223,20 @@ def test_many_mixed_replies_leave_nothing_behind(engine, count):
         assert resident[-1] - resident[len(resident) // 2] <= 8_000_000
     pair = engine.worker._pair.open
     assert len(pair._others) < MOST_TOGETHER
+
+
+@pytest.mark.parametrize("where", [{"device": "cpu:2"}, {"target_at": "ssh:box"}])
+def test_they_are_the_same_over_two_processes_and_with_the_target_elsewhere(tmp_path, monkeypatch, where):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    monkeypatch.setattr(link, "SshProcess", lambda host: InThread(target_host.load_target))
+    add_tiny_pair(tmp_path)
+    engine, said = Engine("tiny"), []
+    try:
+        for changes in ({}, where):
+            load = Load({"pair": "tiny", "max_tokens": 40, "learn": False, "dtype": "float32", **changes})
+            assert isinstance(engine.answer(load)[-1], ev.Ready)
+            said.append(engine.texts(*(generate(id, text, own) for id, (own, text) in ASKED.items())))
+    finally:
+        engine.worker._pair.close()
+    assert len(said[0]) == len(ASKED)
+    assert said[0] == said[1]
