@@ -134,6 +134,13 @@ def test_every_command_that_is_named_exists() -> None:
     assert found == []
 
 
+def test_every_method_option_that_is_set_in_a_text_exists() -> None:
+    known = {*re.findall(r"^\| `(\w+\.\w+)` \|", (ROOT / "docs/methods.md").read_text(encoding="utf-8"), re.M)}
+    set_in = {(file.name, key) for file in PAPERS for key in re.findall(r'--set "?([a-z_.]+)=', "".join(strings(file)))}
+    assert len(set_in) > 3
+    assert [(file, key) for file, key in sorted(set_in) if key not in known] == []
+
+
 def _words(command: Any, before: str = "specchat") -> Iterable[str]:
     """A command that does something, and those below it, as they are typed."""
     for name, inner in getattr(command, "commands", {}).items():
