@@ -53,7 +53,7 @@ class NestedDecoder(Decoder):
         if len(sure) not in (1, exits):
             raise UsageError(
                 f"draft_model.leave_at has {len(sure)} probabilities; {self.name} was trained at {exits + 1} depths: "
-                f"give one for all but the last, or {exits}, one for each of these"
+                f"give one for all but the last{f', or {exits}, one for each of these' if exits > 1 else ''}"
             )
         return EarlyExits(self, self.depths, [*sure] * exits if len(sure) == 1 else sure)
 
