@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from specchat.models.draft_heads.head import Batch, DraftNetwork
 from specchat.models.draft_heads.sizes import NetworkSizes
-from specchat.training.corpus import Corpus
 from specchat.training.losses import (
     Labels,
     LawLoss,
@@ -22,6 +22,9 @@ from specchat.training.losses import (
     log_overlap,
     logits_of,
 )
+
+if TYPE_CHECKING:
+    from specchat.training.corpus import Corpus  # not where a GPU is measured: msgspec may be missing there
 
 DRAWS = 16
 """How many tokens are drawn at every place to estimate the gradient of the total variation."""
