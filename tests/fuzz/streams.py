@@ -39,6 +39,7 @@ def others() -> list[ev.Event]:
         ev.Counted(1, 12, 8192),
         ev.Learnt("smol-hydra", True, 2, 300, 300, 9, 0, 200, [90, 40], [99, 50], 6_000_000),
         ev.Compared(1, 3, "a", "b", 0.1, 0.2, True),
+        ev.Redoing(2, 5, 9),
         ev.WouldBe(
             2, ev.RedoneRounds(3, 7, 9, 0.01), ev.RedoneRounds(2, 7, 12, 0.02), True, True, round=rounds_of(TEXT)[0]
         ),

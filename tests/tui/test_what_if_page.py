@@ -74,7 +74,7 @@ async def test_a_round_is_shown_beside_what_it_would_have_been():
         assert question.at == sum(len(round.pieces) for round in rounds[:at])
         assert len(rounds[at].verdict.path) == max(len(round.verdict.path) for round in rounds)
         await d.until("doing the reply once more …")
-        await d.hear(ev.Prefilled(question.id, 45, 60, 0.1))
+        await d.hear(ev.Redoing(question.id, 45, 60))
         await d.until("doing the reply once more 75 %")
         then = msgspec.structs.replace(rounds_of()[2], id=question.id)
         await d.hear(ev.WouldBe(question.id, OWN, MORE, True, True, round=then))

@@ -29,6 +29,7 @@ from specchat.engine.protocol.events import (
     OptionInfo,
     Prefilled,
     Ready,
+    Redoing,
     RoundDone,
     Started,
     Stats,
@@ -169,6 +170,8 @@ def check(message: Command | Event) -> None:
             _pieces(message)
         case Finished() | Totals():
             _stats(message.stats)
+        case Redoing():
+            _demand(message.done <= message.total, f"{message.done} of {message.total} tokens are done")
         case WouldBe():
             both = [one for one in (message.own, message.other) if one is not None]
             _demand(message.stopped or len(both) == 2, "a reply that was done once more has rounds of both kinds")

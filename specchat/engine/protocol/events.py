@@ -162,8 +162,7 @@ class Started(Struct, frozen=True, tag_field="type", tag="started"):
 
 
 class Prefilled(Struct, frozen=True, tag_field="type", tag="prefilled"):
-    """Prompt tokens read so far, out of those that had to be read; of a WhatIf, also the reply's, once for each of
-    the settings that it is done with."""
+    """Prompt tokens read so far, out of those that had to be read."""
 
     id: Id
     done: Whole
@@ -273,6 +272,14 @@ class RedoneRounds(Struct, frozen=True):
     tokens: Whole
     drafted: Whole
     round_s: Seconds
+
+
+class Redoing(Struct, frozen=True, tag_field="type", tag="redoing"):
+    """How far a WhatIf is: tokens of prompt and reply, once for each of the settings that it is done with."""
+
+    id: Id
+    done: Whole
+    total: Whole
 
 
 class WouldBe(Struct, frozen=True, tag_field="type", tag="would_be"):
@@ -394,6 +401,7 @@ Event = (
     | Finished
     | Counted
     | Compared
+    | Redoing
     | WouldBe
     | Totals
     | Learnt

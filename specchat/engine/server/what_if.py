@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 
 from specchat.core.constraint import ConstraintSource
@@ -146,14 +145,14 @@ class _Progress:
     def __init__(self, emit: Callable[[events.Event], None], id: int, tokens: int) -> None:
         self._emit, self._id, self._tokens = emit, id, tokens
         self.runs, self.over = 1, 0
-        self._began, self._told = time.perf_counter(), 0
+        self._told = 0
 
     def reach(self, place: int) -> None:
         """The run that is not over has come to this token."""
         done, total = self.over * self._tokens + place, self.runs * self._tokens
         if (parts := 20 * done // total) > self._told:
             self._told = parts
-            self._emit(events.Prefilled(self._id, done, total, time.perf_counter() - self._began))
+            self._emit(events.Redoing(self._id, done, total))
 
 
 def _told_totals(totals: RoundTotals, costs: Costs | None, beside: RoundTotals) -> events.RedoneRounds:

@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from specchat.engine.protocol.commands import Cancel
-from specchat.engine.protocol.events import Event, Failed, Prefilled, RoundDone, WouldBe
+from specchat.engine.protocol.events import Event, Failed, Redoing, RoundDone, WouldBe
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
@@ -90,7 +90,7 @@ class WhatIfScreen(ModalScreen[None]):
         """Take the answer to the last question."""
         for event in events:
             match event:
-                case Prefilled() if event.id == self._asked:
+                case Redoing() if event.id == self._asked:
                     self._state = f"{_DOING} {event.done * 100 // max(1, event.total)} %"
                 case WouldBe() if event.id == self._asked:
                     self._asked, self.answer = 0, None if event.stopped else event
