@@ -55,7 +55,7 @@ def test_consistency_is_with_the_states_of_the_tokens_in_whose_place_masks_stand
     """With the target's own states in the place of the masks' nothing is lost."""
     [batch] = corpus.unseen(16)
 
-    def states(embedded, places, masks, added):
+    def states(embedded, places, masks, added, entry):
         at = (places[..., None] + ahead + torch.arange(len(masks))).clamp_max(batch.tokens.shape[1] - 1)
         rows = torch.arange(len(places))[:, None, None]
         return batch.features[rows, at, -1]
