@@ -74,7 +74,9 @@ class WhatIfAnswers:
         chat, decided, profile = now.conversation, text_decides(own, other), now.idle.measuring.profile
         costs = None if profile is None else profile.costs
         told: list[events.RoundDone] = []
-        progress = _Progress(self._emit, command.id, len(prompt) + len(text))
+        key = (own, decided, prompt, text, command.seed, command.plain, command.constraint, now.loaded.trained)
+        known = self._before is not None and self._before[0] == key
+        progress = _Progress(self._emit, command.id, len(prompt) + len(text), runs=1 if known else 2)
 
         def done(settings: Settings, boundary: int | None, *, guesses_there: bool = False) -> RoundTotals:
             totals = RoundTotals()
@@ -92,25 +94,15 @@ class WhatIfAnswers:
                     progress.reach(len(prompt) + redone.place)
                     if redone.place == boundary:
                         told.append(self._told(command, apart, prompt, redone))
+            progress.end_run()
             return totals
 
-        key = (
-            own,
-            decided,
-            prompt,
-            text,
-            command.seed,
-            command.plain,
-            command.constraint,
-            now.loaded.trained,
-        )
-        if self._before is None or self._before[0] != key:
-            progress.runs = 2
+        if not known:
             totals = done(own, None)
-            progress.over = 1
             if not totals.whole:
                 return events.WouldBe(command.id, stopped=True)
             self._before = key, totals
+        assert self._before is not None, "it was just done, if it was not known"
         before = self._before[1]
         after = done(other, command.at, guesses_there=command.at not in before.plain_places)
         if not after.whole:
@@ -142,17 +134,20 @@ class WhatIfAnswers:
 class _Progress:
     """Tells of every twentieth of the tokens that are done, in so many runs over prompt and reply."""
 
-    def __init__(self, emit: Callable[[events.Event], None], id: int, tokens: int) -> None:
-        self._emit, self._id, self._tokens = emit, id, tokens
-        self.runs, self.over = 1, 0
-        self._told = 0
+    def __init__(self, emit: Callable[[events.Event], None], id: int, tokens: int, runs: int) -> None:
+        self._emit, self._id, self._tokens, self._total = emit, id, tokens, runs * tokens
+        self._begun, self._told = 0, 0  # where this run begins; twentieths that were told of
 
     def reach(self, place: int) -> None:
-        """The run that is not over has come to this token."""
-        done, total = self.over * self._tokens + place, self.runs * self._tokens
-        if (parts := 20 * done // total) > self._told:
+        """This run has come to this token."""
+        done = self._begun + place
+        if (parts := 20 * done // self._total) > self._told:
             self._told = parts
-            self._emit(events.Redoing(self._id, done, total))
+            self._emit(events.Redoing(self._id, done, self._total))
+
+    def end_run(self) -> None:
+        """What comes next is of the next run."""
+        self._begun += self._tokens
 
 
 def _told_totals(totals: RoundTotals, costs: Costs | None, beside: RoundTotals) -> events.RedoneRounds:
