@@ -19,6 +19,9 @@ from specchat.engine.protocol.environment import engine_environment
 from specchat.errors import UsageError, short
 from specchat.settings import Settings
 
+_STEPS = 2000
+"""Of a training, where none are named."""
+
 
 class FillDrafter(StrEnum):
     """What guesses the tokens of blanks."""
@@ -61,7 +64,10 @@ def fill(
         list[str] | None,
         typer.Option(metavar="FILE", help="Train a small model on this text instead; may be given again."),
     ] = None,
-    steps: Annotated[int, typer.Option(metavar="<int>", min=1, max=10**6, help="Of a training.")] = 2000,
+    steps: Annotated[
+        int | None,
+        typer.Option(metavar="<int>", min=1, max=10**6, help="Of a training.", show_default=str(_STEPS)),
+    ] = None,
     output: Annotated[Output, typer.Option(help="text; json, one object; or jsonl, the same.")] = Output.text,
 ) -> None:
     """Fill in the blanks of a text.
@@ -79,8 +85,10 @@ def fill(
     if train:
         if text is not None:
             raise UsageError("--train makes a model and fills in no text: leave one of them out")
-        _train(train, folder, steps, seed, output)
+        _train(train, folder, steps or _STEPS, seed, output)
         return
+    if steps is not None:
+        raise UsageError("--steps is for a training: --train FILE names its text")
     from specchat.core.noise import Noise
     from specchat.decoding.infill import Blanks, Infilling, sampling_of_text
     from specchat.decoding.vocabulary import TransformersVocabulary

@@ -151,6 +151,7 @@ def test_a_folder_that_cannot_be_used_is_refused_in_one_line(model, damage, says
         (["a ____", "--model", "/nonexistent/x"], "--model /nonexistent/x is not a folder"),
         (["a ____", "--temperature", "nan"], "temperature = nan is outside its range"),
         (["a ____", "--train", "x"], "--train makes a model and fills in no text"),
+        (["a ____", "--steps", "9"], "--steps is for a training: --train FILE names its text"),
         (["--train", "/nonexistent/x"], "--train '/nonexistent/x' cannot be read"),
         ([], "the text has no blank"),
     ],
