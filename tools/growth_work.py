@@ -66,7 +66,7 @@ def apart_from_c(clock: Clock, address: int) -> Any:
 def calls_python(turn: object) -> bool:
     """Whether a network's passes are called back in Python, where they are patched."""
     from specchat.indexes.called_network import CalledNetwork
-    from specchat.indexes.translated_network import TranslatedNetwork
+    from specchat.indexes.token_translation import TranslatedNetwork
 
     return isinstance(turn, CalledNetwork | TranslatedNetwork)
 

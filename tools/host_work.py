@@ -60,7 +60,7 @@ def tiny_model() -> Any:
     from specchat.models.cpu_kernels.network import NativeNetwork
     from specchat.models.decoder.decoder import Decoder
     from specchat.models.decoder.shape import Shape
-    from specchat.models.weights.tensor_source import TensorSource
+    from specchat.models.weights.weight_source import TensorSource
 
     torch.manual_seed(0)
     config = LlamaConfig(

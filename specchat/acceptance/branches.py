@@ -1,4 +1,4 @@
-"""Judging branches by all of their tokens together, from their ends upwards: what `block` and `traversal` share."""
+"""Judging branches by all of their tokens together, from their ends up: `block` for chains, `traversal` for trees."""
 
 from __future__ import annotations
 
@@ -178,3 +178,32 @@ def _in_branch(
 def _mixed(draws: Sequence[Draw]) -> bool:
     """Whether points stand beside sampled draws."""
     return len({draw.guess.kind is DrawKind.POINT for draw in draws}) > 1
+
+
+class Block(BranchRule):
+    """The first draws below each other are a block; it stands as far as the last node whose coin says yes.
+
+    The chance of the whole block is the product of its ratios p / q, cut at 1 after each. On chains no exact rule of
+    this kind accepts more, and `multi_step`, which judges token by token, never does. In a tree the further draws of
+    the node at which a block ends are tried one by one against what the block left there, as `multi_step` does; the
+    first that is accepted begins a block of its own.
+
+    Reference: Sun et al., Block Verification Accelerates Speculative Decoding, arXiv:2403.10444. Differs: published for
+    chains of one length; here they may end anywhere, also because of their tokens, and have siblings.
+    """
+
+    wanted = DrawKind.IID
+    branches = 1
+
+
+class Traversal(BranchRule):
+    """Try the branches of a node in turn, each from its leaves up; where all are refused, the node itself.
+
+    With one draw per node it is `block`. In the mean over trees of one shape it accepted at least as much as
+    `recursive` wherever both were computed; of a single tree it may accept less.
+
+    Reference: Weng et al., Traversal Verification for Speculative Tree Decoding, arXiv:2505.12398. Differs: independent
+    draws are judged too, in the same way; a node that was dropped in the pass is a leaf, and its token the bonus.
+    """
+
+    wanted = DrawKind.WOR

@@ -1,4 +1,7 @@
-"""Which token follows a node whose children were drawn from a draft's law: the recursion that all p/q rules share."""
+"""`multi_step` and `recursive`: a node's draws are tried in turn, each against what is left of the target's law.
+
+Rules that lend or blend laws share the recursion.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specchat.acceptance.walk import walk
 from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.reading import Reading
+from specchat.core.round import Verdict
 from specchat.core.sampling import Law
+from specchat.core.seams import AcceptanceRule
 from specchat.core.tree import Draw, DrawKind, TokenTree
 
 
@@ -145,3 +151,35 @@ def _without(q: Tensor, tokens: Sequence[int]) -> Tensor | None:
     rest[list(tokens)] = 0.0
     mass = float(rest.sum())
     return rest.div_(mass) if mass > 0.0 else None
+
+
+class MultiStep(AcceptanceRule):
+    """Try the children of a node in turn; each was drawn from q, independently of the others.
+
+    Two independent draws of the same token are two tries. With one draw per node this is speculative sampling.
+
+    Reference: Miao et al., SpecInfer, arXiv:2305.09781 (for one draw Leviathan et al., arXiv:2211.17192). Differs:
+    draws are tried in the order they were made instead of in a random one, which for independent draws is the same.
+    """
+
+    lossless = True
+    wanted = DrawKind.IID
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        return walk(tree, reading, lambda node: token_after(tree, node, reading, context))
+
+
+class Recursive(AcceptanceRule):
+    """Try the children of a node in turn; each was drawn from q without the ones before it.
+
+    What earlier children cover is taken from both laws, so as many children as q has tokens are sure to cover p.
+
+    Reference: Jeon et al., Recursive Speculative Decoding, arXiv:2402.14160. Differs: where children come from is
+    the tree policy's business (`expansion` is its constant tree; its stochastic beam search is another policy).
+    """
+
+    lossless = True
+    wanted = DrawKind.WOR
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        return walk(tree, reading, lambda node: token_after(tree, node, reading, context))

@@ -144,7 +144,7 @@ def train(
         )  # fmt: skip
 
     if drafter == JUDGE:
-        from specchat.cli.judge_training import train_judge
+        from specchat.cli.training_run import train_judge
 
         name = name or suggested_name(pair, JUDGE)
         raise typer.Exit(train_judge(request(), how))

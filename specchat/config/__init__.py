@@ -11,13 +11,15 @@ from specchat.config.directories import (
     shipped_file,
     state_dir,
 )
-from specchat.config.system_messages import save_system_message, saved_system_messages, system_message
 from specchat.config.user_config import (
     AppOptions,
     flat,
+    save_system_message,
+    saved_system_messages,
     settings_of,
     shipped_settings,
     starting_pair,
+    system_message,
     user_app,
     user_keys,
     user_settings,

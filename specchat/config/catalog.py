@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specchat.config.directories import config_dir, expanded, shipped_file
-from specchat.config.llama_options import LLAMA_KEYS, read_llama_options
 from specchat.config.toml_file import NAME, TableLocation, parse, parse_if_there
 from specchat.config.values import (
     BACKENDS,
     COMPANION_SUFFIXES,
     DRAFTER_FILES,
+    LLAMA_KEYS,
     WEIGHT_SUFFIXES,
     Catalog,
     DrafterSpec,
@@ -33,6 +33,7 @@ from specchat.config.values import (
     ScriptedSource,
     Source,
     gguf_parts,
+    read_llama_options,
 )
 from specchat.errors import ConfigError, meant, nearest, short
 

@@ -33,7 +33,7 @@ CONTROLLERS = Table(
     ),
     Method(
         "search",
-        "specchat.controllers.search:Search",
+        "specchat.controllers.fixed:Search",
         "as fixed, and drafters may search or measure while a reply is written",
         "SWIFT arXiv:2410.06916",
         options=SearchOptions,

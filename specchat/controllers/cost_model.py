@@ -15,7 +15,7 @@ from specchat.core.costs import Costs
 from specchat.core.round import Round
 from specchat.core.seams import Controller
 from specchat.core.tree import ROOT
-from specchat.indexes.recent_linear_fit import RecentLinearFit
+from specchat.indexes.running_estimates import RecentLinearFit
 
 _PRIOR_RATES = (0.5, 0.15, 0.08, 0.05, 0.04, 0.03, 0.02, 0.015)
 """How often the best, second best, … guess is taken to stand until that is measured."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from specchat.core.costs import Costs, interpolate, marginal
 from specchat.core.round import Round
-from specchat.indexes.recent_linear_fit import RecentCostFit
+from specchat.indexes.running_estimates import RecentCostFit
 
 UNKNOWN_ROW = 0.1
 """What an extra row is taken to cost, as a share of one token, until it is measured."""

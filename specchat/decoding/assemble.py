@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from specchat.acceptance import ACCEPTANCE_RULES
@@ -12,23 +12,25 @@ from specchat.config.trained_drafters import NO_TRAINED
 from specchat.controllers import choose_controllers
 from specchat.controllers.combined import SmallestBudget
 from specchat.core.budget import Budget
+from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.drafting_networks import Prunable
 from specchat.core.memory import MemoryLimit, NetworkMemory, PairMemory
+from specchat.core.reading import Reading
+from specchat.core.request import HeadNeeds, Judging
+from specchat.core.round import Verdict
 from specchat.core.sampling import Sampling
 from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, NestedEngine, TargetElsewhere, TreePolicy
-from specchat.core.tree import DrawKind
+from specchat.core.tree import DrawKind, TokenTree
 from specchat.decoding.combinations import check_settings
 from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_bytes
-from specchat.decoding.judged_elsewhere import JudgedElsewhere
 from specchat.decoding.kept_parts import DrafterCache
 from specchat.decoding.overlap import AheadState, Overlapped
 from specchat.decoding.speculate import Speculator
 from specchat.drafters.choice import DrafterChoice, choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
-from specchat.memory_size import memory_text
-from specchat.settings import Settings
+from specchat.settings import Settings, memory_text
 from specchat.trees import TREE_POLICIES
 
 _NESTED: Mapping[str, Any] = {
@@ -224,3 +226,40 @@ def _rule(settings: Settings, target: Model, resources: PairResources) -> Accept
     if isinstance(target, TargetElsewhere):
         return JudgedElsewhere(rule, method.name, settings.options_for(method.name))
     return rule
+
+
+class JudgedElsewhere(AcceptanceRule):
+    """Has the target judge by the same rule, over the same logits with the same noise: the text is the same.
+
+    A reply that is held to a constraint is judged here, by logits that come here.
+    """
+
+    def __init__(self, rule: AcceptanceRule, name: str, options: Mapping[str, Any]) -> None:
+        """The rule, which is built from its options alone.
+
+        Args:
+            name, options: by which it can be built there.
+        """
+        self._rule, self._name, self._options = rule, name, options
+        self.lossless, self.wanted, self.wants_q = rule.lossless, rule.wanted, rule.wants_q
+        self.wants_sources, self.judges_branches = rule.wants_sources, rule.judges_branches
+        self._looks_at_draws = self.wanted is not DrawKind.POINT or self.wants_q or self.wants_sources
+
+    @property
+    def taps(self) -> Collection[int]:
+        return self._rule.taps
+
+    def needs(self, sampling: Sampling) -> HeadNeeds:
+        return self._rule.needs(sampling)
+
+    def judging(self, context: Context) -> Judging | None:
+        if context.constraint is not None:
+            return None
+        text, prompt, drawn = len(context.history), context.prompt_tokens, (context.sampling, context.noise)
+        return Judging(self._name, self._options, text, prompt, context.round, *drawn, self._looks_at_draws)
+
+    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
+        there = reading.elsewhere
+        if there is None or there.path is None:
+            return self._rule.judge(tree, reading, context)
+        return Verdict(there.path, there.bonus, tree, reading.pruned, there.sources)

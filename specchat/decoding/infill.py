@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specchat.acceptance.multi_step import MultiStep
+from specchat.acceptance.recursion import MultiStep
 from specchat.core.context import Context
 from specchat.core.noise import Noise
 from specchat.core.reading import Counters, HeadTensors, Reading

@@ -24,7 +24,7 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.kv_cache import zeroed_bytes
 from specchat.models.decoder.shape import Shape
 from specchat.registry import NoOptions
-from specchat.trees.chain import Chain
+from specchat.trees.given_shapes import Chain
 
 ROWS = (1, 4, 8, 16)
 CONTEXTS = (200, 512, 2000)

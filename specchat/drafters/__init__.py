@@ -152,7 +152,7 @@ DRAFTERS = Table(
     ),
     Method(
         "shipped_mtp",
-        "specchat.drafters.shipped_mtp:ShippedMtp",
+        "specchat.drafters.trained_network:ShippedMtp",
         "the head that was trained with the target and comes in its files guesses token after token",
         "Multi-token prediction of DeepSeek-V3 arXiv:2412.19437",
         requires=(SHIPPED_HEAD,),

@@ -22,7 +22,7 @@ from specchat.core.seams import Drafter
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import DrawKind, Guess, TokenTree, point
 from specchat.drafters.compiled_search import NEVER_SURE, Cell, CompiledSearch, merged_search
-from specchat.indexes.learnt_rates import LearntRates
+from specchat.indexes.running_estimates import LearntRates
 
 _first = itemgetter(0)
 

@@ -17,10 +17,9 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import DatastoreOptions
 from specchat.drafters.parts import Parts
-from specchat.indexes.datastore import Datastore, Match
-from specchat.indexes.learnt_rates import LearntRates
+from specchat.indexes.datastore import Datastore, Match, StateNeighbours
 from specchat.indexes.ngrams import NgramIndex
-from specchat.indexes.state_neighbours import StateNeighbours
+from specchat.indexes.running_estimates import LearntRates
 
 _TEXT_MATCHES = 2
 """How many of the text's longest matches are used; of the datastore only the longest is."""

@@ -20,7 +20,7 @@ from specchat.drafters.options import JacobiOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Scores, Tokens, coupled, penalised_candidates
 from specchat.indexes.embedding_rows import EmbeddingRows
-from specchat.indexes.learnt_rates import LearntRates
+from specchat.indexes.running_estimates import LearntRates
 
 _CANDIDATES = 16
 """How many of the likeliest tokens after a guess are considered for the next place."""

@@ -15,7 +15,7 @@ from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters.options import LookaheadOptions
 from specchat.drafters.parts import Parts
 from specchat.indexes.embedding_rows import EmbeddingRows
-from specchat.indexes.learnt_rates import RANKS, ContinuationRates
+from specchat.indexes.running_estimates import RANKS, ContinuationRates
 
 _MOST_RUNS = 65536
 """Runs whose continuations are kept; those that were not added for longest go first."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specchat.core.tree import ROOT, TokenTree
-from specchat.indexes.recent_linear_fit import RecentLinearFit
+from specchat.indexes.running_estimates import RecentLinearFit
 
 _UNKNOWN = 0.5
 """The chance of a guess whose drafter says none."""

@@ -20,7 +20,7 @@ from specchat.drafters.mask_places import MaskStates, RowPrice, last_of_likelies
 from specchat.drafters.options import MaskRowsOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import Likeliest, LikeliestByNode, for_frontier, points_below
-from specchat.indexes.learnt_rates import LearntRates
+from specchat.indexes.running_estimates import LearntRates
 
 _LEAST = 1e-6
 

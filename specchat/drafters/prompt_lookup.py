@@ -11,8 +11,8 @@ from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import Guess, TokenTree
 from specchat.drafters.options import PromptLookupOptions
 from specchat.drafters.parts import Parts
-from specchat.indexes.learnt_rates import RANKS, ContinuationRates
 from specchat.indexes.ngrams import NgramIndex
+from specchat.indexes.running_estimates import RANKS, ContinuationRates
 
 
 class PromptLookup(Drafter):

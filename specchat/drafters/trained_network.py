@@ -1,4 +1,4 @@
-"""A small network that was trained on the target's own states guesses depth by depth."""
+"""A network that was trained on the target's states guesses depth by depth: a small one, or the target's own head."""
 
 from __future__ import annotations
 
@@ -165,3 +165,13 @@ class TrainedNetworkDrafter(NetworkDrafter):
 
 def _likeliest(said: Guessed) -> Likeliest:
     return Likeliest(said.tokens, said.logprobs, said.logsumexp, logits=False)
+
+
+class ShippedMtp(NetworkDrafter):
+    """Proposes what the target's own multi-token prediction head holds likely, see `models/shipped_mtp.py`.
+
+    Reference: DeepSeek-V3 Technical Report, arXiv:2412.19437.
+    """
+
+    def __init__(self, options: object, parts: Parts) -> None:
+        super().__init__(parts, parts.shipped_head())

@@ -13,8 +13,8 @@ from specchat.core.context import Context
 from specchat.core.noise import Stream
 from specchat.core.sampling import Sampling
 from specchat.core.target_draw import CSampling, as_c
-from specchat.indexes.learnt_rates import rate
 from specchat.indexes.native_suffix_tree import suffix_library
+from specchat.indexes.running_estimates import rate
 
 MOST_MEMBERS = 3
 MOST_WIDTH = 64

@@ -6,7 +6,6 @@ The engine is a process of its own unless `process=False`; only then, and for `c
 from specchat.engine.protocol.commands import Message
 from specchat.errors import SpecchatError
 from specchat.library.pair import Pair, load
-from specchat.library.reply_stream import ReplyStream
-from specchat.library.round_record import RoundRecord
+from specchat.library.reply_stream import ReplyStream, RoundRecord
 
 __all__ = ["Message", "Pair", "ReplyStream", "RoundRecord", "SpecchatError", "load"]

@@ -37,7 +37,6 @@ from specchat.models.weights.foreign_code import first_line, library_error, one_
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers
-from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import (
     RememberedConfig,
@@ -46,7 +45,7 @@ from specchat.models.weights.transformers_cache import (
     remember_config,
     remembered_config,
 )
-from specchat.models.weights.weight_source import AdjustedSource, WeightSource
+from specchat.models.weights.weight_source import AdjustedSource, TensorSource, WeightSource
 
 if TYPE_CHECKING:
     from specchat.models.ranks.leading import Ranks  # not where a GPU is measured: msgspec may be missing there

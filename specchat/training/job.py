@@ -36,8 +36,8 @@ from specchat.models.weights.weight_source import WeightSource
 from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
-from specchat.training.denoising import DenoisingLoss
 from specchat.training.disk import needs_of, only_user
+from specchat.training.distillation import DenoisingLoss
 from specchat.training.draft_texts import DraftTexts, is_own
 from specchat.training.fitting import CHECKPOINT, SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
 from specchat.training.limits import (

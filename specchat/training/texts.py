@@ -26,7 +26,7 @@ from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.decoder import Decoder
 from specchat.registry import NoOptions
 from specchat.training.prompts import encoded_prompt, opening_of, text_of, usable
-from specchat.trees.chain import Chain
+from specchat.trees.given_shapes import Chain
 
 
 @dataclass(frozen=True)

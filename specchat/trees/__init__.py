@@ -18,13 +18,13 @@ TREE_POLICIES = Table(
     "policy",
     Method(
         "chain",
-        "specchat.trees.chain:Chain",
+        "specchat.trees.given_shapes:Chain",
         "the best guess after each guess: one branch",
         "Speculative Sampling arXiv:2302.01318",
     ),
     Method(
         "expansion",
-        "specchat.trees.expansion:Expansion",
+        "specchat.trees.given_shapes:Expansion",
         "a set number of children at each depth",
         "SpecInfer arXiv:2305.09781",
         options=ExpansionOptions,
@@ -38,7 +38,7 @@ TREE_POLICIES = Table(
     ),
     Method(
         "comb",
-        "specchat.trees.comb:Comb",
+        "specchat.trees.given_shapes:Comb",
         "a chain, and beside its nodes the guesses that nearly took their place",
         "SWIFT arXiv:2410.06916",
     ),
@@ -58,7 +58,7 @@ TREE_POLICIES = Table(
     ),
     Method(
         "specexec",
-        "specchat.trees.specexec:SpecExec",
+        "specchat.trees.best_first:SpecExec",
         "the likeliest prefixes, found by a search with a wide beam: for trees of hundreds of nodes",
         "SpecExec arXiv:2406.02532",
         options=SpecExecOptions,
@@ -72,7 +72,7 @@ TREE_POLICIES = Table(
     ),
     Method(
         "rsd_c",
-        "specchat.trees.rsd_c:RsdC",
+        "specchat.trees.given_shapes:RsdC",
         "a set number of children for every node, drawn without replacement",
         "RSD arXiv:2402.14160",
         options=RsdCOptions,

@@ -12,7 +12,7 @@ from specchat.core.context import Context
 from specchat.core.round import Round
 from specchat.core.seams import Drafter, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
-from specchat.indexes.recent_linear_fit import RecentLinearFit
+from specchat.indexes.running_estimates import RecentLinearFit
 from specchat.trees.given_shapes import StaticShape, grow_by_ranks
 from specchat.trees.options import RankPath, SequoiaOptions
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.acceptance.branches import Standing
-from specchat.bench.expected_tokens import ENDS, followed, judged
+from specchat.bench.rule_table import ENDS, followed, judged
 from specchat.core.budget import Budget
 from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling

@@ -16,7 +16,7 @@ from specchat.errors import CombinationError, UsageError
 from specchat.models.draft_heads import methods
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
-from specchat.trees.chain import Chain
+from specchat.trees.given_shapes import Chain
 
 RULES = ["multi_step", "recursive", "block", "traversal"]
 PQ = pytest.mark.parametrize("rule", RULES)

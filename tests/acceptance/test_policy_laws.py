@@ -14,7 +14,7 @@ from contracts.enumerated import Enumerated
 from contracts.kit import context_for, make_policy, make_rule
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.bench.expected_tokens import ENDS
+from specchat.bench.rule_table import ENDS
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Drafter

@@ -13,7 +13,7 @@ from contracts.text_laws import chi_square_p
 from contracts.tiny_networks import tiny_resources
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.bench.expected_tokens import ENDS
+from specchat.bench.rule_table import ENDS
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling, law, penalise
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.errors import UsageError
-from specchat.memory_size import memory_text, parse_memory
-from specchat.settings import Settings
+from specchat.settings import Settings, memory_text, parse_memory
 
 
 @pytest.mark.parametrize(

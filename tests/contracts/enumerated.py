@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.bench.expected_tokens import Ends, judged
+from specchat.bench.rule_table import Ends, judged
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 
 Path = tuple[int, ...]

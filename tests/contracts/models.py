@@ -38,7 +38,7 @@ from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import FAMILIES
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 
 V = 61
 HIDDEN = 32

@@ -35,7 +35,7 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
 from specchat.registry import TRAINED_WEIGHTS, Method, NoOptions, Table
 from specchat.trees import TREE_POLICIES
-from specchat.trees.expansion import Expansion
+from specchat.trees.given_shapes import Expansion
 from specchat.trees.options import ExpansionOptions
 
 

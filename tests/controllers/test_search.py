@@ -6,8 +6,8 @@ import pytest
 from contracts.kit import PROMPT, collect, converse
 from contracts.models import BUILDERS, shared_network
 
+from specchat.controllers.fixed import Search
 from specchat.controllers.options import SearchOptions
-from specchat.controllers.search import Search
 from specchat.core.budget import Budget
 from specchat.core.reading import HeadTensors, Reading
 from specchat.core.round import Round, RoundTimings, Verdict

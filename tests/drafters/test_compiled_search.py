@@ -26,7 +26,7 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import loading, methods
 from specchat.models.draft_heads.drafting import TextInputs
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 from specchat.settings import Settings
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

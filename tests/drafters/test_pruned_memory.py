@@ -19,13 +19,13 @@ from specchat.core.drafting_networks import LeftOut
 from specchat.core.memory import MemoryLimit, PairMemory
 from specchat.drafters.parts import PairResources
 from specchat.errors import CombinationError
-from specchat.memory_size import parse_memory
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 from specchat.registry import NoOptions
+from specchat.settings import parse_memory
 
 CPU = torch.device("cpu")
 RATIO, TEXTS, TOKENS = 0.3, 4, 64

@@ -19,7 +19,7 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import hydra as hydra_drafting
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 from specchat.settings import Settings
 
 TEXT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]

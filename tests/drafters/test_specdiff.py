@@ -23,7 +23,7 @@ from contracts.random_networks import random_network
 from contracts.tiny_networks import tiny_trained, trained_resources
 
 from specchat.acceptance import ACCEPTANCE_RULES
-from specchat.bench.expected_tokens import ENDS
+from specchat.bench.rule_table import ENDS
 from specchat.config.trained_drafters import WEIGHTS, TrainedDrafters, write_drafter
 from specchat.core.budget import Budget
 from specchat.core.sampling import Sampling, law
@@ -39,7 +39,7 @@ from specchat.models.draft_heads.head import Batch, SharedWeights
 from specchat.models.draft_heads.loading import new_network, save_weights
 from specchat.models.draft_heads.specdiff import Denoising, SpecDiffSizes
 from specchat.settings import Settings
-from specchat.training.denoising import DenoisingLoss
+from specchat.training.distillation import DenoisingLoss
 from specchat.trees import TREE_POLICIES
 
 PROMPT = [1, 0, 2, 1]

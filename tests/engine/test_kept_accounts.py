@@ -13,9 +13,9 @@ from specchat.config.trained_drafters import NO_TRAINED
 from specchat.decoding.kept_parts import ControllerCache
 from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.server import kept_accounts
+from specchat.engine.server import idle_time
 from specchat.engine.server.command_queue import CommandQueue
-from specchat.engine.server.kept_accounts import KeptAccounts
+from specchat.engine.server.idle_time import KeptAccounts
 from specchat.engine.server.worker import Worker
 from specchat.settings import Settings
 
@@ -77,12 +77,12 @@ def test_an_account_of_other_weights_or_another_machine_is_not_found(tmp_path, m
     assert accounts(file, key="other").saved(Settings()) == b""
     assert accounts(file).saved(Settings(nodes=3)) == b"", "other settings, other rounds"
     assert accounts(file, None).saved(Settings()) == b"", "weights that were not hashed may be any"
-    monkeypatch.setattr(kept_accounts, "processor_name", lambda device: "another")
+    monkeypatch.setattr(idle_time, "processor_name", lambda device: "another")
     assert accounts(file).saved(Settings()) == b""
 
 
 def test_only_the_newest_accounts_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_accounts, "_MOST", 2)
+    monkeypatch.setattr(idle_time, "_MOST", 2)
     file = tmp_path / "controllers.json"
     for key in ("a", "b", "a", "c"):
         accounts(file, key=key).save(of(b"{}"))

@@ -21,7 +21,6 @@ from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import limit_memory, refuse_by_size, watch_peak
 from specchat.engine.server.open_pair import OpenPair
 from specchat.errors import MemoryLimitTooLow, NotEnoughMemory
-from specchat.memory_size import memory_text, parse_memory
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.network import Network
@@ -29,7 +28,7 @@ from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded, own_network
 from specchat.models.weights.weight_source import WeightSource
-from specchat.settings import Settings
+from specchat.settings import Settings, memory_text, parse_memory
 
 CPU = torch.device("cpu")
 

@@ -20,8 +20,7 @@ from specchat.indexes.called_network import Named, named_of
 from specchat.indexes.guess_search import MOST_MEMBERS, MOST_WIDTH, Found, GuessSearch
 from specchat.indexes.native_suffix_tree import NativeDrafter, NativeSuffixTree
 from specchat.indexes.suffix_draft import DraftLimits
-from specchat.indexes.token_translation import UNKNOWN
-from specchat.indexes.translated_network import TranslatedNetwork
+from specchat.indexes.token_translation import UNKNOWN, TranslatedNetwork
 from specchat.trees.given_shapes import StaticShape
 
 _INT, _INTS, _FLOATS = ctypes.c_int32, ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.c_float)

@@ -23,8 +23,7 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.gguf_header import Kind
-from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import AdjustedSource, StoredRows
+from specchat.models.weights.weight_source import AdjustedSource, StoredRows, TensorSource
 
 CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)

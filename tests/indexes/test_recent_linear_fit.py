@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specchat.indexes.recent_linear_fit import RecentCostFit, RecentLinearFit
+from specchat.indexes.running_estimates import RecentCostFit, RecentLinearFit
 
 
 def fed(points, line=None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specchat.indexes.state_neighbours import PASSAGE_TOKENS, StateNeighbours
+from specchat.indexes.datastore import PASSAGE_TOKENS, StateNeighbours
 
 D, N = 24, 700
 

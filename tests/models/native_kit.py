@@ -11,8 +11,7 @@ from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.gguf_source import StoredTensor
-from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import StoredRows
+from specchat.models.weights.weight_source import StoredRows, TensorSource
 
 
 def have(processor="native"):

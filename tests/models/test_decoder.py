@@ -20,7 +20,7 @@ from specchat.models.decoder.shape import Shape, unsupported
 from specchat.models.model_loading import load_model
 from specchat.models.weights import families
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 
 V = 61
 SIZES = {

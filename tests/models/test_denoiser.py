@@ -20,7 +20,7 @@ from specchat.models.draft_heads import loading
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network, rounded, save_weights, unrounded
 from specchat.models.draft_heads.specdiff import SpecDiffSizes, denoiser
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 
 D, MASKS, LENGTH = 64, 4, 10
 SIZES = SpecDiffSizes(hidden=D, width=32, layers=2, masks=MASKS, inner=32, heads=4, kv_heads=2, head_dim=8)

@@ -13,7 +13,7 @@ from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.families import FAMILIES
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 from specchat.training.mask_learning import FrozenTarget
 
 TEXT = [1, 7, 30, 7, 2, 59, 14, 7, 30, 11, 5, 5, 41]

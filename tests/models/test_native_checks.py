@@ -17,8 +17,7 @@ from specchat.models.cpu_kernels.packing import LANES, _as_c
 from specchat.models.decoder import weight_check as prepared_source
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.gguf_header import Kind
-from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import StoredRows
+from specchat.models.weights.weight_source import StoredRows, TensorSource
 
 pytestmark = needs_native
 

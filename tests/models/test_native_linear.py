@@ -28,8 +28,7 @@ from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.head import SharedWeights, rms_normalize
 from specchat.models.draft_heads.hydra import HydraDrafting, NativeSteps
 from specchat.models.draft_heads.loading import load_network
-from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import StoredRows
+from specchat.models.weights.weight_source import StoredRows, TensorSource
 from specchat.training.learning_network import LearningNetwork
 from specchat.training.limits import FORMS
 

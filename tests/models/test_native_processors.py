@@ -14,7 +14,7 @@ from specchat.compiled.machine import cpu_flags
 from specchat.models import model_loading
 from specchat.models.cpu_kernels import build, kernels
 from specchat.models.decoder.shape import Shape
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 
 DRIVER = Path(__file__).with_name("native_driver.c")
 FLAGS = ("-O1", "-std=gnu11", "-ffp-contract=off", "-Wno-psabi", "-pthread")

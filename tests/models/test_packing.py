@@ -16,8 +16,7 @@ from specchat.errors import ModelError
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.packing import Packer, RowReader
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import GROUP, AdjustedSource, FourBit, StoredRows
+from specchat.models.weights.weight_source import GROUP, AdjustedSource, FourBit, StoredRows, TensorSource
 
 pytestmark = needs_native
 

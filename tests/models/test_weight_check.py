@@ -16,7 +16,7 @@ from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.shape import Shape
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.weights.families import FAMILIES as HUB_FAMILIES
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 
 CPU = torch.device("cpu")
 KERNELS = ["auto", "torch"]

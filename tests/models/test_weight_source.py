@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specchat.config import ModelSpec, PathSource
 from specchat.models.model_loading import load_model
-from specchat.models.weights.tensor_source import TensorSource
-from specchat.models.weights.weight_source import GROUP, AdjustedSource, FourBit
+from specchat.models.weights.weight_source import GROUP, AdjustedSource, FourBit, TensorSource
 
 CPU = torch.device("cpu")
 

@@ -16,7 +16,7 @@ from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 from specchat.settings import Settings
 from tools.gpu.widened import Sizes, WidenedSource, widened_config
 

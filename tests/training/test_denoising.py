@@ -24,8 +24,7 @@ from specchat.settings import Settings
 from specchat.training import job
 from specchat.training import texts as text_writing
 from specchat.training.corpus import Corpus, shared_with
-from specchat.training.denoising import DenoisingLoss
-from specchat.training.distillation import LOSSES
+from specchat.training.distillation import LOSSES, DenoisingLoss
 from specchat.training.job import Job
 from specchat.training.limits import refuse_unknown_loss
 from specchat.training.losses import columns_of

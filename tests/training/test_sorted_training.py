@@ -19,7 +19,7 @@ from specchat.models.draft_heads.loading import new_network, save_weights
 from specchat.models.model_loading import Loaded, own_network
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.models.weights import families
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 from specchat.training.corpus import Corpus, shared_with
 from specchat.training.distillation import LOSSES, Distillation
 from specchat.training.fitting import Fitting, Schedule

@@ -22,11 +22,11 @@ from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights import families
-from specchat.models.weights.tensor_source import TensorSource
+from specchat.models.weights.weight_source import TensorSource
 from specchat.registry import NoOptions
 from specchat.training.job import Subject
 from specchat.training.texts import TrainingText
-from specchat.trees.chain import Chain
+from specchat.trees.given_shapes import Chain
 
 V = 64
 END, USER, REPLY = 0, 1, 2

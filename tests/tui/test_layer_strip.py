@@ -12,8 +12,7 @@ from specchat.engine.protocol.commands import Change, Generate
 from specchat.engine.protocol.packed_rounds import pack_rounds, unpack_rounds
 from specchat.engine.protocol.round_parts import LayerTop, Lens
 from specchat.tui.tree import UNICODE
-from specchat.tui.tree.layer_strip import heat_line
-from specchat.tui.tree.node_details import bonus_of, details, parent_of
+from specchat.tui.tree.node_details import bonus_of, details, heat_line, parent_of
 
 
 def with_lens(round: ev.RoundDone, decided: int = 21, layers: int = 30) -> ev.RoundDone:

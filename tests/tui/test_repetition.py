@@ -9,7 +9,7 @@ from driving import driving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.tui.state.repetition import repeats_itself
+from specchat.tui.state.turn import repeats_itself
 
 VERSE = "The sea is blue, and the sky is wide.\n"
 

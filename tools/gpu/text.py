@@ -23,9 +23,8 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded, open_config, own_network
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.tensor_source import TensorSource
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer
-from specchat.models.weights.weight_source import WeightSource
+from specchat.models.weights.weight_source import TensorSource, WeightSource
 from specchat.settings import Settings
 from tools.gpu.random_model import large, middling
 from tools.gpu.results import Goal, Outcome, Results

@@ -14,14 +14,13 @@ from specchat.config.prompt_files import FOLDER, PromptFiles
 from specchat.decoding.conversation import Conversation
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.errors import ConfigError, ModelError, UsageError, WeightsError
-from specchat.memory_size import parse_amount_or_off
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.prompt_cache import KeptText, KeptTexts, PromptCache
 from specchat.models.hub import checksum
 from specchat.models.hub.disk import Cancelled
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded
-from specchat.settings import Settings
+from specchat.settings import Settings, parse_amount_or_off
 
 LEAST_TOKENS = 256
 """Shorter texts are read again: that takes less than a second."""

@@ -15,13 +15,12 @@ from specchat.config.values import ModelSpec
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.assemble import early_map_bytes, made_networks
 from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, NotEnoughMemory, cut
-from specchat.memory_size import memory_text, parse_memory
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit
 from specchat.models.hub.model_state import packed_file
 from specchat.models.machine import available_bytes
 from specchat.models.model_loading import Loaded, can_stream, streaming_network
 from specchat.models.weights.model_files import describe_model
-from specchat.settings import Settings
+from specchat.settings import Settings, memory_text, parse_memory
 
 
 def set_aside() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specchat.config.llama_options import CACHE_TYPES
-from specchat.config.values import LlamaOptions
+from specchat.config.values import CACHE_TYPES, LlamaOptions
 from specchat.errors import InstallationError, ModelError, NotEnoughMemory, UsageError, cut
 from specchat.models.weights.gguf_source import GgufSource
 

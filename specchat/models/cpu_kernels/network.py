@@ -17,7 +17,6 @@ from torch import Tensor
 from specchat.core.reading import HeadOutput
 from specchat.core.request import CHUNK_TOKENS, EVERYTHING, HeadNeeds, HeadOfSome
 from specchat.errors import MemoryLimitTooLow
-from specchat.memory_size import memory_text
 from specchat.models.cpu_kernels.c_interface import KEYS, CDecoder, CLayer, CProduct, CRows, maybe_pointer, pointer
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import GatheredHead
@@ -38,6 +37,7 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import WeightSource, head_rows
+from specchat.settings import memory_text
 
 _MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 

@@ -5,8 +5,9 @@ A derived source rounds weights to 4 bits, puts rows that rotate together side b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,13 @@ import torch
 from torch import Tensor
 
 from specchat.errors import DamagedModel
+from specchat.models.weights.families import LLAMA, Family
+from specchat.models.weights.foreign_code import one_line
 from specchat.models.weights.gguf_header import Kind
+from specchat.models.weights.safetensors_header import tensors_in, weight_files
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
 
 _OF_DTYPE = {torch.float32: Kind.F32, torch.float16: Kind.F16, torch.bfloat16: Kind.BF16}
 
@@ -246,3 +253,47 @@ def paired_rows(rows: int, head_dim: int) -> Tensor:
     """
     order = torch.arange(head_dim).view(2, head_dim // 2).t().flatten()
     return (torch.arange(rows // head_dim)[:, None] * head_dim + order).flatten()
+
+
+class TensorSource(WeightSource):
+    """Weights as transformers names them: a folder of safetensors, or a network's own state."""
+
+    def __init__(self, tensors: Mapping[str, Any], family: Family = LLAMA, place: str = "the network") -> None:
+        """Tensors by their names; `place` says where they are from, for errors."""
+        self._tensors = tensors
+        self._family = family
+        self._place = place
+
+    @classmethod
+    def of_folder(cls, folder: Path, family: Family = LLAMA) -> TensorSource:
+        """The weights of a folder of safetensors; WeightsError if a file is damaged, or contradicts an index."""
+        from safetensors.torch import load_file
+
+        tensors_in(folder)
+        tensors: dict[str, Tensor] = {}
+        for file in weight_files(folder):
+            with one_line(f"{file} cannot be read"):
+                tensors |= load_file(file)
+        return cls(tensors, family, str(folder))
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        return StoredRows.of_tensor(self._tensors[self._name(name, layer, "weight")])
+
+    def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
+        tensor: Tensor = self._tensors[self._name(name, layer, part)]
+        values = tensor[rows].detach().float()
+        return values + self._family.norm_offset if name.endswith("norm") else values
+
+    def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
+        if name not in self._family.hub_names:
+            return TensorFacts(f"{self._place}: {name}", None)
+        stored = self._name(name, layer, part)
+        label = f"{self._place}: tensor {stored}"
+        if stored not in self._tensors:
+            return TensorFacts(label, None)
+        tensor = self._tensors[stored]
+        return TensorFacts(label, tuple(tensor.shape), "" if tensor.dtype in _FLOATS else str(tensor.dtype))
+
+    def _name(self, name: str, layer: int | None, part: str) -> str:
+        where = "" if layer is None else f"model.layers.{layer}."
+        return f"{where}{self._family.hub_names[name]}.{part}"

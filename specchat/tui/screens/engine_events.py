@@ -28,7 +28,7 @@ from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
 from specchat.tui.screens.what_if import WhatIfScreen
 from specchat.tui.services.engine_server import FIRST_RACE_ID
-from specchat.tui.state.repetition import repeats_itself
+from specchat.tui.state.turn import repeats_itself
 
 REPEATS_EVERY = 24
 """After so many tokens a reply is looked at again for repetitions."""

@@ -34,7 +34,7 @@ from specchat.tui.text.markdown_blocks import (
 from specchat.tui.textual_patches.markdown import AlignedTable, append_blocks, without_second_layout
 from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.tree.alternatives import Emitted, emitted_by, readable_pieces
-from specchat.tui.tree.layer_strip import heat_line
+from specchat.tui.tree.node_details import heat_line
 from specchat.tui.widgets.tinted_text import Position, TintedText
 
 LONGEST_GUESSED = 4_000
