@@ -122,7 +122,7 @@ class LearningNetwork:
             ModelError: it was trained for a target of other sizes.
         """
         self._head, self._target, self._sha256 = HeadOfTarget(target, trained, tokens), target, trained.sha256
-        self._draft_with(self._head.ready(self._head.load()))
+        self._draft_with(self._head.ready())
         self._next: ReadyHead | None = None  # takes over when a reply begins
         self._passes_before = 0
         self._learner: OnlineLearner | None = None
@@ -223,7 +223,7 @@ class LearningNetwork:
             self._learner = self._restored(state)
             self._renew(self._learner)
         elif forgotten is not None:
-            self._next = self._head.ready(self._head.load(), self._drafting.inputs.text)
+            self._next = self._head.ready(text=self._drafting.inputs.text)
 
     def _restored(self, state: bytes) -> OnlineLearner:
         try:

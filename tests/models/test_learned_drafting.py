@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
-from contracts.models import shared_network
+from contracts.models import V, shared_network
 from contracts.tiny_networks import tiny_trained
+from specchat.models.weights.tensor_source import TensorSource
 
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.draft_heads import methods
+from specchat.models.cpu_kernels.kernels import native_works
+from specchat.models.cpu_kernels.network import NativeNetwork
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.shape import Shape
+from specchat.models.draft_heads import loading, methods
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.training.learning_network import LearningNetwork
@@ -69,3 +77,71 @@ def test_a_text_that_is_read_round_by_round_is_the_text_read_at_once(method):
     for one, other in zip(*said, strict=True):
         known = round(2 / 3 * target.vocab_size)
         torch.testing.assert_close(one.logits[:, :known], other.logits[:, :known], rtol=1e-4, atol=1e-4)
+
+
+def read_by(drafting, states, text):
+    """What a network guesses after a text and after a token behind it."""
+    drafting.take(states)
+    drafting.start(text)
+    tree = TokenTree(text[-1], V)
+    return [drafting.read(tree, [ROOT]).logits.clone(), drafting.read(tree, [tree.add(ROOT, Guess(5))]).logits.clone()]
+
+
+@pytest.fixture(params=["torch", "native"])
+def targets(request):
+    """Three places over the same weights, each with a cache of its own."""
+    network = shared_network("llama")
+    if request.param == "native":
+        if not native_works():
+            pytest.skip("the kernels cannot be built here")
+        first = Decoder(NativeNetwork(Shape.of(network.config), TensorSource(network.state_dict()), "int8"), 64)
+    else:
+        first = ReferenceModel(network, 64)
+    second = first.with_new_cache()
+    return first, second, second.with_new_cache()
+
+
+@pytest.mark.parametrize("method", methods("head"))
+def test_places_draft_from_weights_that_are_loaded_once_and_go_with_the_last(targets, monkeypatch, method):
+    loads, load = [], loading.load_network
+    monkeypatch.setattr(loading, "load_network", lambda *given: loads.append(given) or load(*given))
+    trained = tiny_trained(method, targets[0])
+    places = [LearningNetwork(target, trained, 4096) for target in targets]
+    shared = weakref.ref(places[0]._drafting.inputs.weights)
+    assert len(loads) == 1
+    assert all(place._drafting.inputs.weights is shared() for place in places)
+    assert len({place._drafting.inputs.tokens.within([3]).rows.data_ptr() for place in places}) == 1
+    fewer = LearningNetwork(targets[1], trained, 4)
+    assert len(loads) == 2, "other frequent tokens are another head"
+    assert fewer._drafting.inputs.weights is not shared()
+    del places, fewer
+    gc.collect()
+    assert shared() is None
+
+
+@pytest.mark.parametrize("method", methods("head"))
+def test_what_a_place_guesses_depends_on_its_own_text_and_what_it_learnt_alone(targets, method):
+    trained, taken = tiny_trained(method, targets[0]), []
+    layers = LearningNetwork(targets[0], trained, 4096).layers
+    other_text = [1, 8, 4, 11, 3, 5, 2, 9, 7, 3]
+    for text in (TEXT, other_text):
+        targets[0].prefill(text, tap=HiddenStateSink(layers, taken.append))
+        taken[-1] = TextStates(0, tuple(text[:-1]), {at: rows[:-1].clone() for at, rows in taken[-1].layers.items()})
+    alone = read_by(LearningNetwork(targets[0], trained, 4096), taken[0], TEXT)
+    one, other = (LearningNetwork(target, trained, 4096) for target in targets[1:])
+    read_by(other, taken[1], other_text)
+    assert all(torch.equal(*said) for said in zip(read_by(one, taken[0], TEXT), alone, strict=True))
+
+    learner = other._learning()
+    with torch.no_grad():
+        for tensor in learner.network.parameters():
+            tensor.add_(0.05 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)))
+    other._renew(learner)
+    changed = read_by(other, taken[0], TEXT)
+    assert other._drafting.inputs.weights is not one._drafting.inputs.weights
+    assert not torch.equal(changed[0][:, :8], alone[0][:, :8])
+    assert all(torch.equal(*said) for said in zip(read_by(one, taken[0], TEXT), alone, strict=True))
+    other.restore_state(b"")
+    back = read_by(other, taken[0], TEXT)
+    assert other._drafting.inputs.weights is one._drafting.inputs.weights
+    assert torch.equal(back[0][:, :8], alone[0][:, :8])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from contracts.models import shared_network
 from contracts.tiny_networks import tiny_trained
@@ -11,8 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from specchat.config.trained_drafters import WEIGHTS
 from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.cpu_kernels.kernels import native_works
+from specchat.models.cpu_kernels.linear import NativeHead, small_network_kernels
 from specchat.models.decoder import trimmed_head
-from specchat.models.decoder.trimmed_head import TorchHead, TrimmedHead
+from specchat.models.decoder.trimmed_head import PickedLogits, TorchHead, TrimmedHead
 from specchat.models.draft_heads import drafting as token_inputs
 from specchat.models.draft_heads.drafting import TokenInputs
 from specchat.training.learning_network import LearningNetwork
@@ -98,6 +102,11 @@ class Picked:
     def append(self, rows):
         self.rows.append(list(rows))
 
+    def forked(self):
+        head = Picked()
+        head.rows = list(self.rows)
+        return head
+
 
 def test_a_head_grows_at_once_or_by_several_tokens_together(monkeypatch):
     monkeypatch.setattr(trimmed_head, "_TOGETHER", 3)
@@ -129,3 +138,42 @@ def test_torchs_head_grows_while_a_pass_is_taken_in_and_after_it():
     head.append(rows[9:10])
     head.append(rows[10:])
     assert torch.equal(head.scores(rows).logits, rows)
+
+
+HEADS = {
+    "torch": (lambda: TorchHead(lambda states: states), lambda head: head._room.data_ptr()),
+    "native": (
+        lambda: NativeHead(small_network_kernels(), torch.ones(64), 1e-5),
+        lambda head: (head._blocks.data_ptr(), head.as_c.head.data),
+    ),
+    "picked": (PickedLogits, lambda head: id(head._tokens)),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_texts_have_the_frequent_rows_of_a_head_in_common_and_their_own_alone(kind):
+    if kind == "native" and not native_works():
+        pytest.skip("the kernels cannot be built here")
+    product, place = HEADS[kind]
+    rows: Any = list(range(21)) if kind == "picked" else torch.randn(21, 64)
+    states = torch.randn(3, 64)
+
+    def head():
+        return TrimmedHead(product, torch.arange(9), rows[:9], list if kind == "picked" else lambda some: rows[some])
+
+    def scores(head):
+        return head.product.scores(states).logits.clone()
+
+    first = head()
+    texts = [first.for_another_text() for _ in range(3)]
+    assert {place(text.product) for text in texts} == {place(first.product)}
+    said = scores(texts[2])
+    for text, tokens in ((0, [12, 14]), (1, [20]), (0, [9])):
+        texts[text].add(tokens)
+    assert [text.tokens[9:].tolist() for text in texts] == [[12, 14, 9], [20], []]
+    assert len({place(text.product) for text in texts}) == 3
+    assert torch.equal(scores(texts[2]), said)
+    for text in texts:
+        alone = head()
+        alone.add(text.tokens[9:].tolist())
+        assert torch.equal(scores(text), scores(alone))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from array import array
 from collections.abc import Sequence
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -36,21 +38,27 @@ class GrowingHead:
         groups = -(-len(norm) // GROUP)
         self.block_bytes = groups * (LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2)
         self._blocks = torch.zeros(0, dtype=torch.uint8)
+        self._forked = False  # another head has the same blocks
         self._c = CDecoder()
         self.rows = 0
 
     def __len__(self) -> int:
         return self.rows
 
+    def forked(self) -> Self:
+        """The same rows, in the same memory until either head grows."""
+        self._forked = True
+        return copy.copy(self)
+
     def room_for(self, rows: int) -> Tensor:
-        """(bytes,) uint8, blocks for so many rows; those that are there stay, the rest are zeros."""
+        """(bytes,) uint8 of this head alone, blocks for so many rows; those that are there stay, the rest are zeros."""
         wanted = -(-rows // LANES)
         there = len(self._blocks) // self.block_bytes
-        if wanted > there:
+        if wanted > there or self._forked:
             blocks = max(wanted, there + there // 4, _FIRST_ROOM // LANES)
             room = torch.zeros(blocks * self.block_bytes, dtype=torch.uint8)
             room[: len(self._blocks)] = self._blocks
-            self._blocks = room
+            self._blocks, self._forked = room, False
             if self.rows:
                 self.holds(self.rows)  # what C was told is where they were
         return self._blocks[: wanted * self.block_bytes]

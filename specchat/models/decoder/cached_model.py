@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -75,6 +75,11 @@ class CachedModel(ABC, Generic[Own]):
             ModelError: layers of a form that is not known.
         """
         return self._of_parts(self._parts.without(layers, skip_attention, skip_mlp))
+
+    @property
+    def whole(self) -> Own:
+        """The model that this one is a view of, or the one that that is a view of, and so on; else this one."""
+        return cast(Own, self) if self._source is None else self._source.whole
 
     @property
     def joint_weights(self) -> object | None:

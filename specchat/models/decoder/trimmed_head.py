@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,9 @@ class HeadProduct(Protocol[Rows_contra]):
 
     def scores(self, states: Tensor) -> HeadOutput:
         """Everything that can be said of (n, d) states; tokens are places among the rows."""
+
+    def forked(self) -> HeadProduct[Rows_contra]:
+        """The same rows, in the same memory until either head grows."""
 
 
 class TrimmedHead(Generic[Rows]):
@@ -67,8 +71,15 @@ class TrimmedHead(Generic[Rows]):
             frequent: what `product` takes for them.
             rows: what it takes for further tokens; None for a head that cannot grow.
         """
-        self._make, self._rows, self._frequent = product, rows, (tokens, frequent)
+        self._rows, self._frequent = rows, (tokens, product())
+        self._frequent[1].append(frequent)
         self._begin()
+
+    def for_another_text(self) -> Self:
+        """A head of the same frequent tokens, whose rows are in memory once, and none of a text."""
+        other = copy.copy(self)
+        other._begin()
+        return other
 
     def add(self, tokens: Sequence[int]) -> None:
         """Let these tokens be guessed too."""
@@ -112,8 +123,7 @@ class TrimmedHead(Generic[Rows]):
     def _begin(self) -> None:
         self.tokens, frequent = self._frequent
         self._there = self.tokens  # the same where the product's results lie
-        self.product = self._make()
-        self.product.append(frequent)
+        self.product = frequent.forked()
         self._known = set(self.tokens.tolist())
         self._waiting = {}
 
@@ -154,6 +164,11 @@ class TorchHead:
         self._room[first:end] = to_device(rows, self._room.device)
         self._count = end
 
+    def forked(self) -> TorchHead:
+        other = copy.copy(self)
+        other._room = self._room = self._room[: self._count]  # without room for more: who grows copies
+        return other
+
     def scores(self, states: Tensor) -> HeadOutput:
         logits = F.linear(self._normed(states).to(self._like), self._room[: self._count])
         logits = (logits if self._finished is None else self._finished(logits)).float()
@@ -189,7 +204,10 @@ class PickedLogits:
         self._tokens: list[int] = []
 
     def append(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
+        self._tokens = [*self._tokens, *tokens]
+
+    def forked(self) -> PickedLogits:
+        return copy.copy(self)
 
     def scores(self, states: Tensor) -> HeadOutput:
         return output_of(states[:, self._tokens])

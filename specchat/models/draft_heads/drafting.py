@@ -217,12 +217,14 @@ class DraftingInputs:
 
     Args:
         threads: with how many the compiled kernels may draft, if they belong to the target's own team.
+        weights: kept with them: other drafters find it as long as it lives.
     """
 
     text: TextInputs
     tokens: TokenInputs
     head: TrimmedHead[Tensor]
     threads: int = 1
+    weights: object = None
 
     def take(self, states: TextStates) -> None:
         """States of the text. Its tokens can be guessed soon."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,7 @@ from specchat.models.cpu_kernels.kernels import native_works
 from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, NativeLinear, small_network_kernels
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import Arena
+from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.draft_heads import FAMILIES, TrainedFamily
@@ -240,6 +242,31 @@ class ReadyHead:
     inputs: DraftingInputs
 
 
+@dataclass(frozen=True, eq=False)
+class DraftingWeights:
+    """A network that drafts and what it has of every text alike: inputs by token, and the head of the frequent tokens.
+
+    Args:
+        network: it is not changed any more.
+        trained, target: the weights and the target that they were read from.
+    """
+
+    network: TokenNetwork[NetworkSizes]
+    tokens: TokenInputs
+    head: TrimmedHead[Tensor]
+    trained: TrainedDrafter
+    target: Weights
+
+    def inputs(self, text: TextInputs | None, threads: int) -> DraftingInputs:
+        """What the network drafts from in one text."""
+        text = text or TextInputs((), lambda states: states)
+        return DraftingInputs(text, self.tokens, self.head.for_another_text(), threads, self)
+
+
+_IN_USE: WeakValueDictionary[tuple[int, Path, int], DraftingWeights] = WeakValueDictionary()
+"""Weights as they were trained, by target, file and frequent tokens, as long as a drafter uses them."""
+
+
 class HeadOfTarget:
     """A trained drafter's head for one target. It drafts on the target's device and in its format; on the processor in
     float32, through the compiled kernels where the target does."""
@@ -253,7 +280,8 @@ class HeadOfTarget:
         Raises:
             WeightsError: the list of these tokens is damaged.
         """
-        self._target, self._trained, self._tokens = target, trained, tokens
+        self._target: Weights = target.whole if isinstance(target, CachedModel) else target
+        self._trained, self._tokens = trained, tokens
         known = read_tokens(trained.weights)[:_KNOWN_TOKENS]
         self._known = known[known < target.vocab_size].tolist()
         network = target.network if isinstance(target, Decoder) else None
@@ -295,22 +323,39 @@ class HeadOfTarget:
             )
         return network
 
-    def ready(self, head: DraftHead[Sizes], text: TextInputs | None = None) -> ReadyHead:
-        """The head ready to draft; it is changed. `text` holds rows that are known already."""
-        given = self.inputs(head, text or TextInputs(head.sizes.taps, head.fused_here))
+    def ready(self, learnt: DraftHead[Sizes] | None = None, text: TextInputs | None = None) -> ReadyHead:
+        """The head ready to draft in one text.
+
+        Args:
+            learnt: a network of this drafter's own, which is changed; None for the weights as they were trained, which
+                are loaded once for all drafters of targets with the same weights.
+            text: holds rows that are known already.
+        """
+        weights = self.weights() if learnt is None else self._drafting(learnt)
+        head = weights.network
+        assert isinstance(head, DraftHead), "its drafter asks for a network that reads states"
+        given = weights.inputs(text or TextInputs(head.sizes.taps, head.fused_here), self.threads)
         return ReadyHead(head.drafting(given), given)
 
-    def inputs(self, network: TokenNetwork[NetworkSizes], text: TextInputs | None = None) -> DraftingInputs:
-        """What the network drafts from; it is changed. `text` has rows of the target's states, where it reads some."""
-        compiled, shared, like = self._compiled, network.shared, self._like()
+    def weights(self) -> DraftingWeights:
+        """The weights as they were trained, loaded where no drafter has them in use. Errors are those of `load_any`."""
+        key = id(self._target), self._trained.weights, self._tokens
+        found = _IN_USE.get(key)
+        if found is None or found.trained != self._trained:
+            found = _IN_USE[key] = self._drafting(self.load_any())
+        return found
+
+    @property
+    def threads(self) -> int:
+        """With how many the compiled kernels may draft, if they belong to the target's own team."""
+        return 1 if self._compiled is None else self._compiled.threads
+
+    def _drafting(self, network: TokenNetwork[NetworkSizes]) -> DraftingWeights:
+        shared, like = network.shared, self._like()
         network.to(like)
         product = partial(TorchHead, network.normed, like) if not self._native else _native(network)
-        return DraftingInputs(
-            text or TextInputs((), lambda states: states),
-            self._token_inputs(network, like),
-            TrimmedHead(product, shared.tokens, shared.head, None if shared.own_head else self._target.head_rows),
-            1 if compiled is None else compiled.threads,
-        )
+        head = TrimmedHead(product, shared.tokens, shared.head, None if shared.own_head else self._target.head_rows)
+        return DraftingWeights(network, self._token_inputs(network, like), head, self._trained, self._target)
 
     def _like(self) -> Tensor:
         """A tensor on the device and in the format that it drafts in."""

@@ -218,7 +218,8 @@ def denoiser(target: Weights, trained: TrainedDrafter, tokens: int, window: int,
         ConfigError, WeightsError, ModelError: as for `HeadOfTarget`.
     """
     made = HeadOfTarget(target, trained, tokens)
-    network = made.load_any()
+    weights = made.weights()
+    network = weights.network
     assert isinstance(network, SpecDiff), "its drafter asks for a denoiser"
     masks = network.sizes.masks
     for key, value in (("window", window), ("steps", steps)):
@@ -227,4 +228,4 @@ def denoiser(target: Weights, trained: TrainedDrafter, tokens: int, window: int,
                 f"{trained.method}.{key} = {value}, and trained drafter {trained.name!r} knows windows of up to "
                 f"{masks} tokens; nearest that works: {masks}"
             )
-    return Denoising(network, made.inputs(network), window or masks, steps)
+    return Denoising(network, weights.inputs(None, made.threads), window or masks, steps)

@@ -52,6 +52,22 @@ EDITS = (
         ("tests/contracts/test_pretended_device.py", "-k", "are_where_the_target_is"),
     ),
     Mutation(
+        "drafter hydra",
+        "writes a text's rows where those of all texts lie",
+        "GrowingHead.room_for",
+        "wanted > there or self._forked",
+        "wanted > there",
+        ("tests/models/test_token_rows.py", "-k", "in_common"),
+    ),
+    Mutation(
+        "drafter hydra",
+        "loads its weights for every text",
+        "HeadOfTarget.weights",
+        "found is None or found.trained != self._trained",
+        "True",
+        ("tests/models/test_learned_drafting.py", "-k", "loaded_once and hydra"),
+    ),
+    Mutation(
         "drafter eagle",
         "feeds the layer's output back where its norm is asked for",
         "Eagle.fed_back",
