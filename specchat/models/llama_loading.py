@@ -10,7 +10,6 @@ from specchat.config.values import ModelSpec, gguf_parts
 from specchat.errors import NotEnoughMemory, UsageError
 from specchat.models.backends.llama_cpp import LlamaCppModel
 from specchat.models.backends.llama_library import LlamaWeights, library, offloads
-from specchat.models.hub.model_state import bytes_below
 from specchat.models.machine import available_bytes
 
 LLAMA = "llama.cpp"
@@ -54,7 +53,7 @@ def _check_memory(spec: ModelSpec, path: Path, *, cards: bool) -> None:
     options = spec.llama
     if options.mmap or options.rpc_servers or (cards and offloads()):
         return
-    needed = sum(bytes_below(Path(part)) for part in gguf_parts(str(path)))
+    needed = sum(part.stat().st_size for part in map(Path, gguf_parts(str(path))) if part.is_file())
     available = available_bytes(torch.device("cpu"))
     if available is not None and needed > available:
         raise NotEnoughMemory(

@@ -15,7 +15,6 @@ from specchat.config.values import ModelSpec
 from specchat.core.drafting_networks import Prunable, TrainedNetwork
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch, UsageError
-from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
 from specchat.models.backends.transformers_network import load_network, refuse_unknown_states
 from specchat.models.cpu_kernels.kernels import native_works
@@ -30,7 +29,6 @@ from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
 from specchat.models.machine import available_bytes, choose_precision, multiplies
-from specchat.models.shipped_mtp import drafting_head, read_mtp
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
@@ -90,10 +88,6 @@ def _config_in(folder: Path, path: Path) -> Any:
         return AutoConfig.from_pretrained(folder, **_LOCAL)
 
 
-_SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
-"""How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
-
-
 STATES_NOTE = (
     "{} keeps recurrent states: they are not kept on the disk, and a text that is edited before the end of an earlier "
     "prompt is read again from the one before"
@@ -111,7 +105,7 @@ class Loaded:
 
     Args:
         prunable: its weights, where it runs in our own decoder.
-        shipped: makes the drafting head of its files; None without one.
+        shipped: makes the drafting head of its files, see `shipped_mtp.with_shipped_head`; None without one.
         ranks: the other processes that hold parts of it.
     """
 
@@ -179,7 +173,6 @@ def load_model(
         least = "int4" if path.is_file() or guesses else "bfloat16"
         converting = 0 if path.is_dir() or is_converted(path) else _CONVERTING_BYTES
         check_memory(spec, path, device, least if wanted == "auto" else wanted, converting, limit, streams)
-    shipped: Callable[[], TrainedNetwork] | None = None
     try:
         folder, config = known_config(path)
         why_not = unsupported(config)
@@ -239,11 +232,7 @@ def load_model(
             if model.recurrent:
                 refuse_other_states(spec.name, model)
                 notes += (STATES_NOTE.format(spec.name),)
-            head, why_none = (None, "") if drafts else read_mtp(path, reference)
-            notes += (f"{spec.name}: {why_none}",) if why_none else ()
-            shipped = None if head is None else partial(drafting_head, head, model)
-            weights = (*reference.parameters(), *(() if head is None else head.parameters()))
-            weight_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+            weight_bytes = sum(weight.numel() * weight.element_size() for weight in reference.parameters())
             multiplied_by = "transformers"
             notes += (f"{spec.name} runs through transformers, which is slower: {why_not}",)
     except torch.OutOfMemoryError as error:
@@ -254,7 +243,6 @@ def load_model(
         raise library_error(f"{spec.name} cannot be loaded", error) from None
     return Loaded(
         *(spec.name, model, tokenizer, ends, weight_bytes, precision, multiplied_by, notes, folder, prunable),
-        shipped=shipped,
         ranks=ranks,
     )
 
@@ -389,14 +377,6 @@ def _tokenizer(folder: Path, config: Any, beside: Loaded | None = None) -> Any:
     if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
         return beside.tokenizer
     return open_tokenizer(folder, config.tokenizer_made_by if isinstance(config, RememberedConfig) else "")
-
-
-def load_scripted(spec: ModelSpec, role: str) -> Loaded:
-    """The scripted model, which has no weights, as target or as draft model."""
-    memory, pace_s = _SCRIPTED[role]
-    vocabulary = ScriptedVocabulary()
-    model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory), pace_s=pace_s)
-    return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")
 
 
 def compare_tokenizers(target: Loaded, draft: Loaded) -> None:

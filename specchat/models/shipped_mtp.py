@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.draft_heads.drafting import TextInputs
+from specchat.models.model_loading import Loaded
 from specchat.models.weights.config_file import shown
 from specchat.models.weights.foreign_code import first_line, one_line
 from specchat.models.weights.safetensors_header import tensors_in, weight_files
@@ -167,6 +170,21 @@ class ShippedHead:
         best = logits.topk(min(_CANDIDATES, logits.shape[1]))
         logprobs = best.values.double().numpy() - logsumexp[:, None]
         return Guessed(best.indices.numpy(), logprobs, np.arange(logits.shape[1]), logsumexp, lambda: logits)
+
+
+def with_shipped_head(loaded: Loaded, path: Path) -> Loaded:
+    """A target with the head of its files, if transformers runs it and it has one; its notes say why one is not used.
+
+    Raises:
+        ModelError, WeightsError: its tensors cannot be read.
+    """
+    if not isinstance(model := loaded.model, ReferenceModel):
+        return loaded
+    head, why_none = read_mtp(path, model.network)
+    if head is None:
+        return replace(loaded, notes=(*loaded.notes, f"{loaded.name}: {why_none}")) if why_none else loaded
+    taken = sum(weight.numel() * weight.element_size() for weight in head.parameters())
+    return replace(loaded, shipped=partial(drafting_head, head, model), weight_bytes=loaded.weight_bytes + taken)
 
 
 def drafting_head(modules: MtpModules, model: ReferenceModel) -> ShippedHead:

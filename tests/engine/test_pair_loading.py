@@ -12,9 +12,9 @@ from specchat.config import load_catalog
 from specchat.config.trained_drafters import TrainedDrafter, TrainedDrafters
 from specchat.decoding.conversation import Conversation
 from specchat.engine.server.event_conversion import ready_message
-from specchat.engine.server.pair_loading import Loader
+from specchat.engine.server.pair_loading import Loader, load_scripted
 from specchat.errors import TokenizerMismatch
-from specchat.models.model_loading import Loaded, load_scripted
+from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
 
 

@@ -12,11 +12,13 @@ from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.errors import SpecchatError
 from specchat.models.model_loading import Loaded, load_model
+from specchat.models.shipped_mtp import with_shipped_head
 
 
 def load(path: Path, kernels: str = "auto", wanted: str = "auto") -> Loaded:
     """The model of a file or folder, on the processor, in the precision that is wanted."""
-    return load_model(ModelSpec("m", (PathSource(path),)), path, torch.device("cpu"), wanted, kernels=kernels)
+    spec = ModelSpec("m", (PathSource(path),))
+    return with_shipped_head(load_model(spec, path, torch.device("cpu"), wanted, kernels=kernels), path)
 
 
 def refusal(path: Path, kernels: str = "auto", wanted: str = "auto") -> str:

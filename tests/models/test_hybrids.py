@@ -364,7 +364,7 @@ def test_half_precision_keeps_its_states_in_float32(tmp_path):
     loaded.model.keep(())
     last, memory = states(loaded.model)[0]
     assert (last.dtype, memory.dtype) == (torch.bfloat16, torch.float32)
-    assert recurrent_layers(loaded.model._whole)[0].element == 2
+    assert recurrent_layers(loaded.model.network)[0].element == 2
 
 
 # ------------------------------------------------------------------------------------- heads in the target's files

@@ -32,7 +32,7 @@ from specchat.engine.server.memory import (
     weight_limit,
 )
 from specchat.errors import CombinationError, TokenizerMismatch, UsageError, WeightsNotHere
-from specchat.models.backends.scripted import ScriptedVocabulary
+from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.hub import checksum, fetching, model_state
 from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
@@ -44,11 +44,11 @@ from specchat.models.model_loading import (
     compare_tokenizers,
     differing_tokens,
     load_model,
-    load_scripted,
     own_weights,
     streaming_line,
 )
 from specchat.models.remote.loading import load_remote
+from specchat.models.shipped_mtp import with_shipped_head
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings
 
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 
 NOWHERE = "0" * 64
 """The checksum of a target that cannot be asked for it: no trained drafter fits."""
+
+
+_SCRIPTED = {"target": (6, 0.012), "draft": (2, 0.003)}
+"""How many tokens the scripted models look back, and how long a pass of theirs takes, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -276,10 +280,11 @@ class Loader:
             say(f"{spec.name}: {what}")
 
         backend, cards = settings.backend, settings.device != "cpu"
-        return load_model(
+        loaded = load_model(
             *(spec, path, device, settings.dtype, say_part, settings.kernels, guesses, beside, backend, cards, limit),
             ranks=ranks,
         )
+        return loaded if guesses else with_shipped_head(loaded, path)
 
     def _ranks(self, devices: list[str], at: str, threads: int, say: Callable[[str], None]) -> Ranks:
         """A process for each of these devices: those that are there, or new ones, which join `at` an address."""
@@ -411,3 +416,11 @@ def _refuse_strangers(models: list[ModelSpec], alike: Collection[str]) -> None:
         raise TokenizerMismatch(
             f"{fit.refusals[0]}; nearest that works: drafter 'cross_vocabulary', or a draft model of the same family"
         )
+
+
+def load_scripted(spec: ModelSpec, role: str) -> Loaded:
+    """The scripted model, which has no weights, as target or as draft model."""
+    memory, pace_s = _SCRIPTED[role]
+    vocabulary = ScriptedVocabulary()
+    model = ScriptedModel(vocabulary.size, scripted_says(vocabulary, memory), pace_s=pace_s)
+    return Loaded(spec.name, model, None, vocabulary.eos_ids, 0, "float32")

@@ -124,7 +124,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             source: the model whose rows `copy_rows_from` copies.
             recurrence_in_c: whether recurrent layers may use the compiled kernels, where these are available.
         """
-        self._whole, self._recurrence_in_c = network.eval(), recurrence_in_c
+        self.network, self._recurrence_in_c = network.eval(), recurrence_in_c
         self._parts = parts or SubLayers.of_all(len(network.get_decoder().layers))
         beside = source.cache if source else None
         mixed, recurrent = self._parts.attention, recurrent_layers(network)
@@ -226,7 +226,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
         return masks.get("", masks)
 
     def _of_parts(self, parts: SubLayers) -> ReferenceModel:
-        return ReferenceModel(self._whole, self.context_tokens, parts, self, self._recurrence_in_c)
+        return ReferenceModel(self.network, self.context_tokens, parts, self, self._recurrence_in_c)
 
     @torch.inference_mode()
     def embed(self, tokens: Sequence[int]) -> Tensor:
@@ -266,7 +266,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
 
     def itself(self, tokens: Sequence[int]) -> Tensor:
         """(V,) float32 logits after these tokens as the network computes them alone, without our cache."""
-        logits: Tensor = self._whole(torch.tensor([list(tokens)], device=self.device), use_cache=False).logits[0, -1]
+        logits: Tensor = self.network(torch.tensor([list(tokens)], device=self.device), use_cache=False).logits[0, -1]
         return logits.float()
 
     @property
@@ -300,7 +300,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             self.cache.write_at(plan.start)
         else:
             self._states.begin(plan)
-        with adapted_products(self._whole.get_decoder().layers, extra_rows):
+        with adapted_products(self.network.get_decoder().layers, extra_rows):
             hidden = self._decoder(
                 inputs_embeds=embedded,
                 attention_mask=self._masks(plan),
