@@ -128,6 +128,10 @@ _OWN_OF_A_REQUEST = (
 )  # fmt: skip
 """Settings that a request may choose; each begins with the server's own."""
 
+_PAIR_IS_LOST = ("RanksLost", "TargetLost", "PackedWeightsError")
+"""The engine's errors after which nothing can be read until the pair is loaded anew. What follows their last `;` is
+advice to somebody who sits before a chat."""
+
 _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
 """How long nothing is tried after an engine could not be loaded."""
 
@@ -281,9 +285,14 @@ class Scheduler:
         if isinstance(event, Died):
             self._hear(event)
             _log.warning("the engine died%s", last_words(event))
-            died, self._running = [*self._running.values()], {}
-            for ticket in died:
-                ticket.fail(_unavailable("the engine died; it is being started again", 1))
+            self._fail_running("the engine died; it is being started again")
+            return
+        if isinstance(event, Failed) and event.kind in _PAIR_IS_LOST:
+            self._hear(event)
+            what = event.message.rpartition("; ")[0] or event.message
+            _log.warning("%s", what)
+            self._fail_running(f"{what}; the pair is being loaded again")
+            self._engine.close()
             return
         id: int | None = getattr(event, "id", None)
         if isinstance(event, Failed) and id is None:  # a command that could not even be read
@@ -296,6 +305,12 @@ class Scheduler:
         if isinstance(event, Finished | Failed | Counted):
             del self._running[id]
             self._reply_s += (time.monotonic() - about.began_s - self._reply_s) / 4
+
+    def _fail_running(self, why: str) -> None:
+        """End all replies that are being written: they can be asked for again soon."""
+        failed, self._running = [*self._running.values()], {}
+        for ticket in failed:
+            ticket.fail(_unavailable(why, 1))
 
     async def _load(self) -> None:
         """Load the pair again; where that fails, whoever waits is refused and nothing is tried for a while."""

@@ -240,6 +240,23 @@ async def test_a_dead_engine_is_an_error_of_its_reply_alone_and_a_new_one_answer
         assert desk.engines[0].closed
 
 
+@pytest.mark.parametrize("kind", ["RanksLost", "TargetLost", "PackedWeightsError"])
+async def test_a_pair_that_is_lost_is_loaded_anew(kind):
+    async with at_work(parallel=2) as desk:
+        running = [desk.ask(), desk.ask()]
+        for ticket in running:
+            await ticket.begun()
+        desk.link.say(ev.Failed(kind, "rank 1 was ended by SIGKILL; load the pair again", 2, 1, "generate"))
+        for ticket in running:
+            with pytest.raises(ApiError, match="by SIGKILL; the pair is being loaded again") as caught:
+                await text_of(ticket)
+            assert (caught.value.status, caught.value.retry_after_s) == (503, 1)
+        last = desk.ask()
+        await last.begun()
+        assert len(desk.engines) == 2
+        assert desk.engines[0].closed
+
+
 async def test_an_engine_that_dies_unasked_is_replaced_before_the_next_request():
     async with at_work() as desk:
         desk.link.die()
