@@ -14,7 +14,7 @@ import pytest
 import torch
 from contracts.kit import Letters, collect, converse, scripted_draft, scripted_target
 from contracts.model_checks import CLOSE, PREFIX
-from contracts.models import V, own_decoder, shared_network
+from contracts.models import V, own_decoder, shared_network, source_of, tiny_network
 from tiny_models import add_tiny_pair
 
 from specchat.core.noise import Noise
@@ -31,11 +31,16 @@ from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.target_host import TargetHost
 from specchat.engine.server.worker import Worker
 from specchat.errors import CombinationError, ModelError, PlanRefused, TargetLost, UsageError
+from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded
 from specchat.models.remote import link as links
 from specchat.models.remote import messages as m
 from specchat.models.remote.link import TargetLink
 from specchat.models.remote.model import RemoteModel
+from specchat.models.weights.weight_source import AdjustedSource
 from specchat.settings import parse_target_at
 
 OPENING = m.Open(m.PROTOCOL, "tiny", "auto", "auto", "auto")
@@ -192,6 +197,26 @@ def test_pieces_of_a_model_are_those_of_the_model_there():
     row = ExtraRow(0, torch.zeros(model.hidden_size))
     with pytest.raises(CombinationError, match="takes no extra rows"):
         model.read(tree, request=PassRequest(extra_rows=(row,)))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8", "int4"])
+def test_states_and_rows_of_other_number_formats_arrive_as_they_are(precision: str) -> None:
+    network = tiny_network("llama", hidden_size=64, intermediate_size=128, num_attention_heads=4)
+    source = AdjustedSource(source_of(network), rounds=precision == "int4")
+    shape, tree = Shape.of(network.config), TokenTree.of_points(3, V, [0, 0, 1], [4, 5, 6], map(Guess, (4, 5, 6)))
+    weights = Builder(shape, source, precision, torch.device("cpu")).build()
+    here, there = Decoder(EagerNetwork(weights), 256), RemoteModel(linked(Decoder(EagerNetwork(weights), 256)))
+    readings = []
+    for model in (here, there):
+        model.prefill(PREFIX)
+        readings.append(model.read(tree, request=PassRequest(taps=frozenset({1}))))
+    for one, other in (
+        ((reading.logits, reading.taps[1]) for reading in readings),
+        ((model.embed([4, 9]), model.head_rows([4, 9])) for model in (here, there)),
+    ):
+        for ours, theirs in zip(one, other, strict=True):
+            assert torch.equal(ours, theirs)
+            assert ours.dtype == theirs.dtype
 
 
 def test_a_cache_whose_request_failed_is_dropped_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,6 +502,22 @@ def test_a_lost_connection_is_one_line_and_the_next_question_reconnects(tmp_path
     assert "early layers" in refused.message
     assert all(one.to.closed for one in started), "what is not used is not left running"
     assert engine.says() == expected
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_other_number_formats_say_what_they_say_here(dtype, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    add_tiny_pair(tmp_path)
+    monkeypatch.setattr(links, "SshProcess", lambda host: InThread(target_host.load_target))
+    settings = {"pair": "tiny", "dtype": dtype, "max_tokens": 12, "drafter": "suffix", "temperature": 0.7}
+    engine, said = Engine(), []
+    for at in ("", "ssh:box"):
+        ready = engine.answer(Load({**settings, "target_at": at}))[-1]
+        assert isinstance(ready, ev.Ready), ready
+        assert ready.dtype == dtype
+        said.append(engine.says())
+    assert said[0] == said[1]
+    engine.answer(Load(settings))
 
 
 def test_a_target_is_started_through_ssh(tmp_path, monkeypatch, capfd):
