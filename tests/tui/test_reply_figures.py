@@ -89,6 +89,7 @@ def test_below_eight_plain_rounds_no_speed_up_is_shown():
 def test_a_speed_up_that_was_withheld_says_so():
     figures = counted(rounds_of())
     figures.finish(ev.Finished(1, "end", "", stats_of(rounds_of(), speedup=None, plain_rounds=9), 1.0))
+    assert figures.line().endswith(" · speed-up: too uncertain to say")
     assert panel(figures)[1] == "speed-up too uncertain to say"
 
 

@@ -29,16 +29,17 @@ def source_of(speedup: Speedup | None, plain_rounds: int) -> str:
     return "too uncertain to say"
 
 
-def speedup_text(speedup: Speedup | None) -> str:
-    """`1.5× ± 0.1 (32 plain rounds here)`, or that nothing can be said."""
-    return f"{speedup.text} ({source_of(speedup, 0)})" if speedup is not None else "speed-up: too few rounds to say"
+def speedup_text(speedup: Speedup | None, plain_rounds: int) -> str:
+    """`1.5× ± 0.1 (32 plain rounds here)`, or why nothing can be said."""
+    source = source_of(speedup, plain_rounds)
+    return f"{speedup.text} ({source})" if speedup is not None else f"speed-up: {source.partition(' (')[0]}"
 
 
 def stats_line(stats: Stats) -> str:
     """A reply's figures in one line; of a target on another machine with what a round took there and on the way."""
     line = (
         f"{stats.tokens} tok · {stats.tokens_per_s:.1f} tok/s · τ {stats.acceptance_length:.2f} · "
-        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats))}"
+        f"{stats.accepted} of {stats.drafted} drafted accepted · {speedup_text(speedup_of(stats), stats.plain_rounds)}"
     )
     if stats.there_s is None or not stats.rounds:
         return line

@@ -150,7 +150,7 @@ class Figures:
         parts = [f"{self.tokens:,} tok", f"{self.tokens_per_s:.{1 if self.tokens_per_s < 10 else 0}f} tok/s"]
         if not self.drafted:
             return " · ".join([*parts, "plain decoding"])
-        return " · ".join([*parts, f"τ {self.acceptance_length:.1f}", speedup_text(self.speedup)])
+        return " · ".join([*parts, f"τ {self.acceptance_length:.1f}", speedup_text(self.speedup, self.plain_rounds)])
 
 
 def _count_depths(counters: list[int], depth: int) -> None:
