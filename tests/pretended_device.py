@@ -154,9 +154,18 @@ def waits() -> Iterator[Counter[str]]:
 
 
 class RecordsNothing:
-    """Stands for CUDA graphs: a replay computes again, and inside of it nothing may wait."""
+    """Stands for CUDA graphs: a replay computes again, and inside of it nothing may wait.
+
+    Attributes:
+        recordings: how many were made.
+    """
+
+    def __init__(self) -> None:
+        self.recordings = 0
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+
         def replay() -> None:
             _TOLD.recording += 1
             try:

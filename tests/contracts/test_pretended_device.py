@@ -135,6 +135,41 @@ def test_trees_of_several_texts_are_read_in_one_replay_as_the_host_reads_each(ne
             torch.testing.assert_close(one, host.read(tree).logits, atol=1e-4, rtol=1e-4)
 
 
+def test_memory_and_recordings_of_a_text_stay_while_it_grows_to_the_limit(networks):
+    """One allocation at load, tables of rotations included; a second way from the shortest to the longest text records
+    nothing. A text beside it begins small."""
+    limit, recorder = 2500, RecordsNothing()
+    lengths = (160, 300, 700, 1100, 2000, limit - 9)  # more is read between them than is recorded
+    with pretended() as device:
+        weights = Builder(Shape.of(networks[0].config), source_of(networks[0]), "float32", device).build()
+        model = Decoder(GraphNetwork(EagerNetwork(weights), recorder), 100_000)
+        model.limit_context_(limit)
+
+        def addresses() -> list[int]:
+            like = model.network.like
+            tables = (table for table in model.rotations.until(0) if table is not None)
+            return [stored.data_ptr() for stored in (*model.cache.room_for(0, like), *tables)]
+
+        at_load, bytes_at_load = addresses(), model.cache_bytes(0)
+        made = []
+        for _ in range(2):
+            model.prefill([])
+            for length in lengths:
+                model.prefill([1 + i % 40 for i in range(length)])
+                for nodes in (0, 3, 7):
+                    model.read(random_tree(V, nodes, 1))
+                    model.keep([])
+                    model.prefill([1 + i % 40 for i in range(length)])
+            made.append(recorder.recordings)
+        assert addresses() == at_load
+        assert model.cache_bytes(limit) == bytes_at_load
+        contexts = {next(size for size in (512, 1024, 2048, 4096) if size >= length + 8) for length in lengths}
+        assert made == [3 * 3 * len(contexts)] * 2, "a pass and two timed ways of attention for each size"
+        other = model.with_new_cache()
+        other.prefill([1, 2, 3] * 10)
+        assert other.cache.capacity < model.cache.capacity
+
+
 class Waited(Protocol):
     def __call__(self, where: str = "", /) -> float: ...
 

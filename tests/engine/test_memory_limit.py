@@ -11,20 +11,24 @@ import numpy as np
 import pytest
 import torch
 from contracts.models import own_decoder, shared_network, source_of
-from pretended_device import pretended
+from pretended_device import RecordsNothing, pretended
 from tiny_models import tiny_gguf
 
 from specchat.core.drafting_networks import LeftOut
 from specchat.core.memory import PairMemory
 from specchat.engine.server import memory as memory_limit
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.memory import limit_memory, refuse_by_size, watch_peak
+from specchat.engine.server.memory import limit_memory, limit_with_drafts, refuse_by_size, watch_peak
 from specchat.engine.server.open_pair import OpenPair
-from specchat.errors import MemoryLimitTooLow, NotEnoughMemory
+from specchat.errors import CombinationError, MemoryLimitTooLow, NotEnoughMemory
 from specchat.models.backends.scripted import ScriptedVocabulary
+from specchat.models.decoder import kv_cache
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruning import PrunableFile
+from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded, own_network
 from specchat.models.weights.weight_source import WeightSource
@@ -137,6 +141,45 @@ def test_a_devices_memory_limits_the_context_and_this_is_said():
     assert notes == (f"context limited to {tokens} tokens by the memory of cuda:0",)
     assert PairMemory(target.model).plain_bytes(tokens) < free
     assert limit.bytes == limit.base_bytes + free
+
+
+def test_a_context_is_not_cut_while_another_pair_could_give_its_memory_back():
+    with pretended(memory=60_000_000) as device, pytest.raises(NotEnoughMemory, match="which holds another pair"):
+        limit_memory(Settings(), device, loaded(), [], alone=False)
+
+
+def recorded(device: torch.device) -> Loaded:
+    network = shared_network("llama")
+    weights = Builder(Shape.of(network.config), source_of(network), "float32", device).build()
+    model = Decoder(GraphNetwork(EagerNetwork(weights), RecordsNothing()), 500_000)
+    return Loaded("tiny", model, None, frozenset(), 0, "float32")
+
+
+def test_a_device_gives_the_caches_their_memory_at_load():
+    free = 60_000_000
+    with pretended(memory=free) as device:
+        target, draft = recorded(device), recorded(device)
+        limit_memory(Settings(), device, target, [draft])
+        tokens = target.model.context_tokens
+        assert 1000 < tokens == draft.model.context_tokens < 500_000
+        for model in (target.model, draft.model):
+            assert isinstance(model, Decoder)
+            assert model.cache.capacity > tokens
+            assert model.cache_bytes(0) == model.cache_bytes(tokens)
+
+
+def test_a_device_that_refuses_the_memory_is_told_at_load(monkeypatch):
+    def refuses(shape: object, like: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
+
+    with pretended() as device:
+        target, draft = recorded(device), recorded(device)
+        limit, _ = limit_memory(Settings(), device, target, [])
+        monkeypatch.setattr(kv_cache, "zeros", refuses)
+        with pytest.raises(NotEnoughMemory, match="no memory for a context of 500000 tokens: CUDA out of memory"):
+            limit_memory(Settings(), device, draft, [])
+        with pytest.raises(CombinationError, match="draft model tiny, for whose cache cuda:0 has too little memory"):
+            limit_with_drafts(limit, Settings().but({"drafter": "fuse"}), target, (), [draft])
 
 
 def test_a_device_without_memory_for_any_context_is_refused():

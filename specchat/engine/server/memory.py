@@ -121,22 +121,30 @@ def weight_limit(
 
 
 def limit_memory(
-    settings: Settings, device: torch.device, target: Loaded, drafts: Sequence[Loaded], trained_bytes: int = 0
+    settings: Settings,
+    device: torch.device,
+    target: Loaded,
+    drafts: Sequence[Loaded],
+    trained_bytes: int = 0,
+    alone: bool = True,
 ) -> tuple[MemoryLimit, tuple[str, ...]]:
     """The models' limit of memory; limits the context for it where needed, with a note.
 
-    Without a stated limit it is what the machine has free now.
+    Without a stated limit it is what the machine has free now. On CUDA the caches take their memory now, so that none
+    is wanting in the middle of a reply.
 
     Args:
         trained_bytes: of the files of trained drafters in use, which are read with the first reply.
+        alone: no other pair takes memory that it could give back.
 
     Raises:
         MemoryLimitTooLow: with the least that works.
+        NotEnoughMemory: not even the shortest context fits on the device, or less than without the other pair.
     """
     base = memory_bytes(device) + (0 if device.type == "cuda" else _RESERVE_BYTES)
     stated = parse_memory(settings.memory)
     if not stated and device.type == "cuda":
-        return _limit_by_device(settings, device, base, target, drafts)
+        return _limit_by_device(settings, device, base, target, drafts, alone)
     if not stated:
         return MemoryLimit(base + (available_bytes(device) or 1 << 50), base, watch_peak(device)), ()
     made = made_networks(settings, target.prunable)
@@ -188,22 +196,23 @@ def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_
 
 
 def _limit_contexts(pair: PairMemory, tokens: int) -> None:
-    for model in (pair.target, *pair.drafts, *(network.stand_in for network in pair.made)):
-        model.limit_context_(min(tokens, model.context_tokens))
+    """Take no longer texts. Raises NotEnoughMemory: a device has no memory for the caches of such."""
+    try:
+        for model in (pair.target, *pair.drafts, *(network.stand_in for network in pair.made)):
+            model.limit_context_(min(tokens, model.context_tokens))
+    except torch.OutOfMemoryError as error:
+        raise NotEnoughMemory(f"no memory for a context of {tokens} tokens: {cut(str(error))}") from None
 
 
-_SHARE = 0.9
-"""Of what is free on a device, for caches and passes: its libraries and recordings take some as well."""
+_SHARE = 0.75
+"""Of what is free on a device, for the caches that are taken at once and the passes over them. The rest is for
+recordings, trained drafters, draft models and texts that come later, and for the device's libraries."""
 
 
 def _limit_by_device(
-    settings: Settings, device: torch.device, base: int, target: Loaded, drafts: Sequence[Loaded]
+    settings: Settings, device: torch.device, base: int, target: Loaded, drafts: Sequence[Loaded], alone: bool
 ) -> tuple[MemoryLimit, tuple[str, ...]]:
-    """The limit that a device's memory is: a context that does not fit would end in the middle of a reply.
-
-    Raises:
-        NotEnoughMemory: not even the shortest context fits beside the weights.
-    """
+    """The limit that a device's memory is: a context that does not fit would end in the middle of a reply."""
     free = available_bytes(device) or 0
     pair = PairMemory(
         target.model, tuple(draft.model for draft in drafts), made=made_networks(settings, target.prunable)
@@ -217,6 +226,8 @@ def _limit_by_device(
     notes: tuple[str, ...] = ()
     if tokens < target.model.context_tokens:
         notes = (f"context limited to {tokens} tokens by the memory of {device}",)
+        if not alone:
+            raise NotEnoughMemory(f"{notes[0]}, which holds another pair")
     _limit_contexts(pair, tokens)
     return MemoryLimit(base + free, base, watch_peak(device)), notes
 
@@ -227,19 +238,27 @@ def limit_with_drafts(
     """The limit once these draft models are there too; their contexts become no longer than the target's.
 
     Raises:
-        CombinationError: a stated limit leaves too little for them beside that context.
+        CombinationError: a stated limit, or the device, leaves too little for them beside that context.
     """
     base = limit.base_bytes + sum(draft.weight_bytes for draft in added)
-    if settings.memory:
+    needs = f"drafter {settings.drafter!r} uses draft model {added[0].name}"
+    try:
         for draft in added:
-            draft.model.limit_context_(min(target.model.context_tokens, draft.model.context_tokens))
+            if settings.memory or draft.model.device.type == "cuda":
+                draft.model.limit_context_(min(target.model.context_tokens, draft.model.context_tokens))
+    except torch.OutOfMemoryError:
+        raise CombinationError(
+            f"{needs}, for whose cache {target.model.device} has too little memory left; nearest that works: to start "
+            "with this drafter, which limits the context"
+        ) from None
+    if settings.memory:
         models = tuple(draft.model for draft in (*loaded, *added))
         least = base + PairMemory(target.model, models).plain_bytes(target.model.context_tokens)
         if least > limit.bytes:
             raise CombinationError(
-                f"drafter {settings.drafter!r} uses draft model {added[0].name}, for which memory = {settings.memory} "
-                f"leaves too little with this context: {memory_text(least)} is the least; nearest that works: to load "
-                "the pair with this drafter, which limits the context"
+                f"{needs}, for which memory = {settings.memory} leaves too little with this context: "
+                f"{memory_text(least)} is the least; nearest that works: to load the pair with this drafter, which "
+                "limits the context"
             )
     return dataclasses.replace(limit, base_bytes=base)
 

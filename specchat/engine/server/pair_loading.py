@@ -69,7 +69,8 @@ class Loader:
     """Loads pairs of a catalog, telling about progress, until told to stop.
 
     Args:
-        streams: whether layers of a target may stay on the disk that `memory` has no room for.
+        streams: whether layers of a target may stay on the disk that `memory` has no room for, and the context be cut
+            to what a device has free: no other pair is there that could give its memory back.
         ranks: those of the pair before, which serve the next one too where the devices are the same.
         elsewhere: the target in use, where that is on another machine.
     """
@@ -153,7 +154,7 @@ class Loader:
         vocabulary = self._vocabulary(target)
         device = target.model.device if target.kernels == LLAMA else device
         set_aside()
-        memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts], files)
+        memory, limited = limit_memory(settings, device, target, [one.loaded for one in drafts], files, self.streams)
         progress.ended()
         card = unused_card() if settings.device == "auto" and target.weight_bytes and not settings.target_at else ""
         loaded = LoadedPair(
@@ -223,7 +224,11 @@ class Loader:
         ahead = _compile_ahead([spec], devices[0], settings)
         self._fetch([spec])
         progress = ReadingProgress(self.emit, None, load_key(settings, [spec]), lambda: ahead.doing)
-        return self._load(spec, devices[0], settings, progress.say)
+        loaded = self._load(spec, devices[0], settings, progress.say)
+        if devices[0].type != "cuda":
+            return loaded
+        limited = limit_memory(settings, devices[0], loaded, [])[1]
+        return replace(loaded, notes=(*loaded.notes, *limited))
 
     def draft_names(self, pair: PairSpec) -> tuple[str, ...]:
         """The names of a pair's draft models, and of all trained ones, whatever target these were trained for."""

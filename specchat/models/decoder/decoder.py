@@ -194,7 +194,10 @@ class Decoder(CachedModel["Decoder"]):
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens
-        self.cache.in_steps = self.device.type == "cpu"  # recorded passes would be recorded anew after every step
+        self.cache.in_steps = self.device.type == "cpu"
+        self.cache.reserve_(self.network.like)
+        if self.cache.in_one:
+            self.rotations.reserve_()
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> Tensor:
         running = self._pass(plan, watch)

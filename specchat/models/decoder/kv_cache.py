@@ -65,6 +65,7 @@ class KVCache:
 
     Where memory is limited and texts may be long it grows in small steps, but from half of the longest text on at once
     to that: while it grows, its old rows are there as well, and these take no more than they would with doubling.
+    Where passes are recorded it is one allocation for the longest text: a recording knows addresses.
 
     It does not know which rows are valid: its owner counts them. Rows hold zeros or stale, finite values.
 
@@ -72,6 +73,7 @@ class KVCache:
         capacity: rows that there is memory for.
         key_interleave: keys of so many rows lie side by side.
         in_steps: whether it grows in small steps.
+        in_one: whether it has room for the longest text as soon as it has any.
         keeps_states: whether it holds more of a text than a row for each token; see `RecurrentCache`.
         of_passes: what the network that reads and writes it keeps for the passes over it; goes with it.
     """
@@ -85,6 +87,7 @@ class KVCache:
         key_interleave: int = 1,
         row_copies: RowCopies | None = None,
         beside: KVCache | None = None,
+        in_one: bool = False,
     ) -> None:
         """Empty, for one text.
 
@@ -103,6 +106,7 @@ class KVCache:
         self._values: Tensor | None = None
         self.capacity = 0
         self.in_steps: bool = beside is not None and beside.in_steps
+        self.in_one = in_one
         self.of_passes: object = None
         self._start = 0
         self._of_network: WeakSet[KVCache] = WeakSet() if beside is None else beside._of_network
@@ -239,6 +243,11 @@ class KVCache:
             self.capacity = wanted
         return self._keys, self._values
 
+    def reserve_(self, like: Tensor) -> None:
+        """Take the memory of one that is `in_one` now; `like` is (…, heads, head_dim), as `room_for` takes it."""
+        if self.in_one:
+            self.room_for(self.max_rows, like)
+
     def bytes_until(self, rows: int, like: Tensor, longest: int | None = None) -> int:
         """The most that all caches of the network take until each holds so many rows; never less than now.
 
@@ -264,7 +273,9 @@ class KVCache:
         """How much room there is once so many rows are wanted and there is too little."""
         # Trees may reach past the context's end by some rows, hence the slack.
         most = (self.max_rows if longest is None else longest) + 512
-        if self.in_steps and most > 2 * _FIRST_CAPACITY:
+        if self.in_one:
+            wanted = max(rows, most)
+        elif self.in_steps and most > 2 * _FIRST_CAPACITY:
             wanted = max(rows, capacity + max(_STEP_ROWS, capacity // 8))
             wanted = wanted if 2 * wanted <= most else max(rows, most)
         else:
@@ -332,6 +343,10 @@ class RotationTables:
             )
             self.positions = grown
         return self._tables
+
+    def reserve_(self) -> None:
+        """Compute all that the longest text takes, so that the tables never move afterwards."""
+        self.until(self.context_tokens + _PAST_CONTEXT)
 
     def bytes_until(self, end: int, longest: int | None = None) -> int:
         """The most that they take, beyond what they took at first, until there are so many positions.

@@ -7,7 +7,7 @@ import logging
 import math
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -129,6 +129,14 @@ class GraphNetwork(EagerNetwork):
         self._joint_inputs: dict[int, list[Inputs]] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
+
+    def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
+        """One allocation for the network's first text.
+
+        Those beside it grow, and what was recorded over one that grew is recorded anew: memory for the longest text in
+        each of them is rarely there.
+        """
+        return KVCache(layers, max_rows, beside=beside, in_one=beside is None)
 
     @property
     def unrecorded(self) -> EagerNetwork:
