@@ -9,7 +9,6 @@ import pytest
 import torch
 from contracts.models import V, shared_network
 from contracts.tiny_networks import tiny_trained
-from specchat.models.weights.tensor_source import TensorSource
 
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -21,6 +20,7 @@ from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import loading, methods
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
+from specchat.models.weights.weight_source import TensorSource
 from specchat.training.learning_network import LearningNetwork
 from specchat.training.limits import FORMS
 from tests.training.training_kit import unroll

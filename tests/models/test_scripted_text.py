@@ -6,8 +6,8 @@ from contracts.kit import reply
 
 from specchat.config.values import ModelSpec
 from specchat.decoding.emission import Stop
+from specchat.engine.server.pair_loading import load_scripted
 from specchat.models.backends.scripted import PASSAGES, ScriptedVocabulary
-from specchat.models.model_loading import load_scripted
 
 
 def test_every_question_gets_a_whole_passage_and_an_end():
