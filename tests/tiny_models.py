@@ -83,21 +83,25 @@ def tiny_gguf(
     kinds: Mapping[str, GGMLQuantizationType] = {},
     values: Mapping[str, float] = {},
     tensors_each: int = 0,
+    architecture: str = "llama",
+    tokenizer: Mapping[str, str] = {},
 ) -> Path:
     """A GGUF file of the Llama family in Q8_0, with some things changed; the first of several if it is split.
 
     Args:
+        tokenizer: other texts under `tokenizer.ggml.`, such as `model` and `pre`.
         numbers: other metadata, under the architecture's name.
         sizes: other sizes of tensors by name; None leaves one out.
         kinds: other formats of tensors.
         values: tensors that hold this number throughout.
         tensors_each: splits the model into files of so many tensors.
     """
-    writer = GGUFWriter(path, "llama", split_max_tensors=tensors_each)
+    writer = GGUFWriter(path, architecture, split_max_tensors=tensors_each)
     for key, value in {**NUMBERS, **numbers}.items():
-        _adder(writer, value)(f"llama.{key}", value)
+        _adder(writer, value)(f"{architecture}.{key}", value)
     writer.add_string("general.name", "tiny")
-    writer.add_tokenizer_model("gpt2")
+    for key, text in {"model": "gpt2", **tokenizer}.items():
+        writer.add_string(f"tokenizer.ggml.{key}", text)
     writer.add_token_list(TOKENS)
     writer.add_token_types([3] * len(SPECIAL) + [1] * (len(TOKENS) - len(SPECIAL)))
     writer.add_token_merges(MERGES)

@@ -34,6 +34,7 @@ from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.gguf_tokens import HEADER_ALONE
 from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import (
@@ -84,6 +85,9 @@ def _checked_folder(path: Path) -> Path:
 def _config_in(folder: Path, path: Path) -> Any:
     from transformers import AutoConfig
 
+    said = read_config(folder / CONFIG)
+    if said.get(HEADER_ALONE) and said["model_type"] not in FAMILIES:
+        return RememberedConfig(said, "PreTrainedTokenizerFast")
     with one_line(f"{path} cannot be used"):
         return AutoConfig.from_pretrained(folder, **_LOCAL)
 
@@ -178,6 +182,11 @@ def load_model(
         why_not = unsupported(config)
         if why_not is not None and steps_in(backend, path, cards=cards):
             return _through_llama(spec, path, say, beside, cards)
+        if isinstance(config, RememberedConfig) and why_not is not None:
+            raise ModelError(
+                f"{spec.name} cannot be loaded: transformers reads no GGUF files of architecture {config.model_type}; "
+                "nearest that works: backend = llama.cpp"
+            )
         if why_not is not None and ranks is not None:
             raise ModelError(f"{spec.name} is not shared out over ranks: {why_not}; nearest that works: one device")
         if why_not is not None and backend == "own":

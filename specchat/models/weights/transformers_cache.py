@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -22,7 +22,8 @@ from specchat.config.kept_files import is_running, put_on_disk, replacing
 from specchat.errors import WeightsError
 from specchat.models.weights.config_file import CONFIG, is_name, read_config, read_object, read_whole
 from specchat.models.weights.foreign_code import first_line, one_line
-from specchat.models.weights.gguf_header import read_header, rotation_scaling
+from specchat.models.weights.gguf_header import GgufHeader, read_header, rotation_scaling
+from specchat.models.weights.gguf_tokens import config_of, split_as_named
 
 
 def converted_folder(path: Path) -> Path:
@@ -37,8 +38,8 @@ def converted_folder(path: Path) -> Path:
     """
     folder = _folder_of(path)
     if not is_whole(folder):
-        header = read_header(path, lists=True)  # transformers' own believes every count, and every text to be UTF-8
-        _convert(path, folder, rotation_scaling(header).yarn)
+        # transformers' own believes every count, and every text to be UTF-8
+        _convert(path, folder, read_header(path, lists=True))
     return folder
 
 
@@ -53,18 +54,32 @@ def _folder_of(path: Path) -> Path:
     return cache_dir() / "converted" / f"{path.stem}-{key}"
 
 
-def _convert(path: Path, folder: Path, yarn: Mapping[str, Any]) -> None:
-    from transformers import AutoConfig, AutoTokenizer
+def _convert(path: Path, folder: Path, header: GgufHeader) -> None:
+    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
+    yarn = rotation_scaling(header).yarn
     where = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     with one_line(f"{path} cannot be used"):
-        config, tokenizer = (kind.from_pretrained(path.parent, **where) for kind in (AutoConfig, AutoTokenizer))
-    if yarn:  # transformers reads no rotation but the plain one in such files
+        try:
+            config, said = AutoConfig.from_pretrained(path.parent, **where), None
+        except ValueError as error:
+            if "is not supported" not in str(error):
+                raise
+            said = config_of(header)
+        maker = AutoTokenizer if said is None else PreTrainedTokenizerFast  # the first asks for the configuration
+        tokenizer = maker.from_pretrained(path.parent, **where)
+        split_as_named(tokenizer, header)
+    if said is not None and yarn:
+        said["rope_parameters"] = {"rope_theta": said.get("rope_theta", 10000.0), **yarn}
+    elif yarn:  # transformers reads no rotation but the plain one in such files
         config.rope_parameters = {**config.rope_parameters, **yarn}
 
     def write(unfinished: Path) -> None:
-        for one in (config, tokenizer):
-            one.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        if said is None:
+            config.save_pretrained(unfinished)
+        else:
+            (unfinished / CONFIG).write_text(json.dumps(said), encoding="utf-8")
 
     try:
         private_dir(folder.parent)
