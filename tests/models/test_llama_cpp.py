@@ -229,6 +229,24 @@ def test_a_recurrent_state_is_refused():
     assert stand_in.models == 0
 
 
+def test_rows_are_alike_where_a_row_says_the_same_alone_and_among_others(model, stand_in):
+    model.prefill(PREFIX)
+    assert model.rows_alike
+    check_next(Subject(model, SAYS, list), model, [*PREFIX, 9])
+    of_many, right = model_over(stand_in), stand_in.llama_get_logits_ith
+
+    def by_rows(context, row):
+        """Another sum where a pass has many rows."""
+        said = right(context, row)
+        if len(stand_in.passes[-1]) > 8:
+            said[0] += 1e-3
+        return said
+
+    stand_in.llama_get_logits_ith = by_rows
+    assert not of_many.rows_alike
+    assert not model_over(stand_in, mmap=True).rows_alike, "no pass is tried"
+
+
 def load(path: Path, cards: bool = True, **spec):
     return load_model(
         ModelSpec("m", (PathSource(path),), **spec), path, torch.device("cpu"), "auto", backend="llama.cpp", cards=cards

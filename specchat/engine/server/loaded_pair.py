@@ -210,16 +210,17 @@ class LoadedPair:
 
     @property
     def exact(self) -> bool:
-        """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included."""
-        return self.target.kernels != LLAMA and (self.precision == "float32" or self.target.kernels == "native")
+        """Whether a tree's pass gives the bits of plain decoding, so that texts must be equal, ties included. Of
+        llama.cpp that is found out by a few passes."""
+        if self.target.kernels == LLAMA:
+            return isinstance(self.target.model, LlamaCppModel) and self.target.model.rows_alike
+        return self.precision == "float32" or self.target.kernels == "native"
 
     @property
     def near_ties(self) -> str:
         """What has the near-ties that may part a text from plain decoding's: a number format, or llama.cpp; empty where
         the pair is exact."""
-        if self.target.kernels == LLAMA:
-            return LLAMA
-        return "" if self.exact else self.precision
+        return "" if self.exact else LLAMA if self.target.kernels == LLAMA else self.precision
 
 
 def _draft_sha256(named: Collection[str], trained: TrainedDrafters, name: str) -> str:

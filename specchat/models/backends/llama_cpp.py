@@ -17,7 +17,7 @@ from torch import Tensor
 from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
-from specchat.core.tree import TokenTree
+from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights
 from specchat.models.decoder.cache_rows import Rows, common_prefix
 from specchat.models.decoder.fixed_passes import FixedPasses
@@ -31,6 +31,7 @@ _TREE_ROWS = 640
 
 _FIRST_ROWS = 2048
 _ROUND_ROWS = 256
+_ALIKE_ROWS = (2, 8, 32)
 _TEXT = -1
 """Stands for the end of the text where a node could stand."""
 
@@ -39,8 +40,8 @@ class LlamaCppModel(FixedPasses):
     """Runs a GGUF file in llama.cpp. It shows states after layers, and rows of embedding and head, which it reads from
     the file; it takes no extra rows, leaves out no layers, and its cache copies no single rows.
 
-    The rows of a pass are numbers of the same file whatever their number, but llama.cpp's kernels add them up in
-    another order for one row than for many. So a text may part from plain decoding's at a near-tie.
+    The rows of a pass are numbers of the same file whatever their number, but llama.cpp's kernels may add them up in
+    another order for one row than for many (`rows_alike`). Then a text may part from plain decoding's at a near-tie.
     """
 
     runs_in = "llama.cpp"
@@ -74,6 +75,25 @@ class LlamaCppModel(FixedPasses):
         self._threads = threads
         if self._cache is not None:
             self._cache.use_threads(threads)
+
+    @cached_property
+    def rows_alike(self) -> bool:
+        """Whether the last row of a short text says the same to the bit alone and among 2, 8 and 32 rows.
+
+        llama.cpp may take other kernels for other numbers of rows. With weights that stay in the file each pass may
+        take long, so nothing is tried, and rows count as different.
+        """
+        if self.weights.options.mmap:
+            return False
+        twin, text = self.with_new_cache(), [(7 * at + 1) % self.vocab_size for at in range(12)]
+        said = []
+        for rows in (1, *_ALIKE_ROWS):
+            tree, node = TokenTree(0, self.vocab_size), ROOT
+            for token in range(1, rows):
+                node = tree.add(node, Guess(token % self.vocab_size))
+            twin.prefill(text)
+            said.append(twin.read(tree.freeze()).after(ROOT).clone())
+        return all(torch.equal(said[0], row) for row in said[1:])
 
     # ------------------------------------------------------------------------------------------ text
 
