@@ -140,7 +140,11 @@ class PairMemory:
 
     def prompt_bytes(self, tokens: int) -> int:
         """The most until a prompt of so many tokens has been read, with the caches it leaves."""
-        return self._held(tokens) + self._before_rounds(tokens)
+        large = (
+            min(model.chunk_bytes, model.pass_bytes(model.chunk_after(0), tokens, logits=False))
+            for model in self._models
+        )
+        return self._held(tokens) + max(self._before_rounds(tokens), *large)
 
     def plain_bytes(self, tokens: int) -> int:
         """The most until a text is so long, without any speculation, if none may be longer."""
@@ -152,6 +156,12 @@ class PairMemory:
         fitting = bisect_right(lengths, room_bytes, key=self.plain_bytes)
         return lengths[fitting - 1] if fitting else 0
 
+    def fit_chunks_(self, tokens: int, room_bytes: int) -> None:
+        """Let passes over prompts take what this leaves beside caches for so many tokens. In place."""
+        left = room_bytes - self._held(tokens + 1, tokens)
+        for model in self._models:
+            model.chunk_bytes = left
+
     @property
     def _models(self) -> Sequence[Model]:
         return [self.target, *self.drafts]
@@ -162,7 +172,10 @@ class PairMemory:
         return caches + self.map_bytes + sum(network.weights_bytes for network in self.made)
 
     def _before_rounds(self, tokens: int) -> int:
-        """The most on top of the caches, while networks are made or measured, or while the prompt is read."""
+        """The most on top of the caches, while networks are made or measured, or while the prompt is read.
+
+        In the smallest chunks: larger ones take what is left.
+        """
         passes = (model.pass_bytes(CHUNK_TOKENS, tokens, logits=False) for model in self._models)
         return max(*passes, *(network.working_bytes for network in self.made), 0)
 

@@ -47,6 +47,10 @@ _BY_PARTS = {(needs.likeliest, needs.logits): needs for needs in (FIRST, LIKELIE
 CHUNK_TOKENS = 256
 """Tokens of a prompt that are read in one pass: few enough to stop soon, enough to use the machine."""
 
+DEVICE_CHUNK_TOKENS = 2048
+"""The same on CUDA, as far as memory allows it: weights that are rebuilt for a pass move as many bytes for every number
+of rows. Chosen by these bytes; times on a device are not measured."""
+
 
 @dataclass(frozen=True, eq=False)
 class Adapter:

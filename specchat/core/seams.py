@@ -85,9 +85,11 @@ class Model(Weights, Protocol):
     Attributes:
         flexible_passes: whether it takes hooks and extra rows, makes views, and applies its head alone. One that cannot
             refuses what asks for that, and still shows states after its layers.
+        chunk_bytes: memory that a pass over more than CHUNK_TOKENS of a prompt may take on top of the caches.
     """
 
     flexible_passes: bool
+    chunk_bytes: int
 
     counters: Counters
 
@@ -160,6 +162,9 @@ class Model(Weights, Protocol):
         Args:
             logits: whether the head is computed, as it is not for a prompt.
         """
+
+    def chunk_after(self, tokens: int) -> int:
+        """How many tokens of a prompt are read in one pass behind so many of them."""
 
     def limit_context_(self, tokens: int) -> None:
         """Take no longer texts than this. In place; its caches grow no further."""

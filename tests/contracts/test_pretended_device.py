@@ -170,6 +170,27 @@ def test_memory_and_recordings_of_a_text_stay_while_it_grows_to_the_limit(networ
         assert other.cache.capacity < model.cache.capacity
 
 
+def test_a_prompt_is_read_in_chunks_of_2048_on_a_device_and_says_what_the_host_says(networks):
+    text, tree = [1 + i % 40 for i in range(2500)], random_tree(V, 3, 1)
+    host = own_decoder(networks[0], 3000)
+    with pretended() as device:
+        weights = Builder(Shape.of(networks[0].config), source_of(networks[0]), "float32", device).build()
+        there = Decoder(GraphNetwork(EagerNetwork(weights), RecordsNothing()), 3000)
+        said, passes = [], []
+        for model in (host, there):
+            told: list[tuple[int, int]] = []
+            model.prefill(text, lambda done, total, told=told: told.append((done, total)))
+            passes.append(model.counters.passes)
+            assert told[-1] == (2500, 2500)
+            said.append(model.read(tree).logits.cpu())
+        assert passes == [10, 2]
+        there.chunk_bytes = there.pass_bytes(512, 0, logits=False)
+        smaller = there.with_new_cache()
+        smaller.prefill(text[:1000])
+        assert smaller.counters.passes == 3, "512, then 256 and what is left"
+    torch.testing.assert_close(*said, atol=1e-4, rtol=1e-4)
+
+
 class Waited(Protocol):
     def __call__(self, where: str = "", /) -> float: ...
 

@@ -168,6 +168,26 @@ def test_a_device_gives_the_caches_their_memory_at_load():
             assert model.cache_bytes(0) == model.cache_bytes(tokens)
 
 
+@pytest.mark.parametrize("free", [20 << 20, 60 << 20, 1 << 40])
+def test_chunks_of_a_prompt_take_what_the_context_leaves(free):
+    """Where the context is cut, they begin large and become smaller as more of the prompt is seen."""
+    with pretended(memory=free) as device:
+        target = recorded(device)
+        limit_memory(Settings(), device, target, [])
+        model, pair = target.model, PairMemory(target.model)
+        room = 0.75 * free - model.cache_bytes(model.context_tokens)
+        behind = range(0, model.context_tokens, 500)
+        chunks = [model.chunk_after(tokens) for tokens in behind]
+        assert model.chunk_bytes <= room
+        for tokens, chunk in zip(behind, chunks, strict=True):
+            assert model.pass_bytes(chunk, tokens, logits=False) <= room
+            assert chunk == 2048 or model.pass_bytes(2 * chunk, tokens, logits=False) > model.chunk_bytes
+        assert chunks == sorted(chunks, reverse=True)
+        assert chunks[0] > 256
+        assert pair.prompt_bytes(model.context_tokens) <= 0.75 * free
+        assert (chunks[-1] < chunks[0]) == (model.context_tokens < 500_000)
+
+
 def test_a_device_that_refuses_the_memory_is_told_at_load(monkeypatch):
     def refuses(shape: object, like: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")

@@ -166,7 +166,7 @@ def limit_memory(
     notes: tuple[str, ...] = ()
     if tokens < target.model.context_tokens:
         notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
-    _limit_contexts(pair, tokens)
+    _limit_contexts(pair, tokens, stated - base)
     return MemoryLimit(stated, base, watch_peak(device)), notes
 
 
@@ -195,8 +195,9 @@ def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_
     return network.keep_layers(room)
 
 
-def _limit_contexts(pair: PairMemory, tokens: int) -> None:
+def _limit_contexts(pair: PairMemory, tokens: int, room_bytes: int) -> None:
     """Take no longer texts. Raises NotEnoughMemory: a device has no memory for the caches of such."""
+    pair.fit_chunks_(tokens, room_bytes)
     try:
         for model in (pair.target, *pair.drafts, *(network.stand_in for network in pair.made)):
             model.limit_context_(min(tokens, model.context_tokens))
@@ -228,7 +229,7 @@ def _limit_by_device(
         notes = (f"context limited to {tokens} tokens by the memory of {device}",)
         if not alone:
             raise NotEnoughMemory(f"{notes[0]}, which holds another pair")
-    _limit_contexts(pair, tokens)
+    _limit_contexts(pair, tokens, int(_SHARE * free))
     return MemoryLimit(base + free, base, watch_peak(device)), notes
 
 
@@ -246,6 +247,7 @@ def limit_with_drafts(
         for draft in added:
             if settings.memory or draft.model.device.type == "cuda":
                 draft.model.limit_context_(min(target.model.context_tokens, draft.model.context_tokens))
+                draft.model.chunk_bytes = target.model.chunk_bytes
     except torch.OutOfMemoryError:
         raise CombinationError(
             f"{needs}, for whose cache {target.model.device} has too little memory left; nearest that works: to start "

@@ -142,23 +142,29 @@ class Rows:
         return list(tokens[reused:])
 
     def read_prefix(
-        self, tokens: Sequence[int], read: Callable[[PassPlan], object], on_chunk: Callable[[int, int], None] | None
+        self,
+        tokens: Sequence[int],
+        read: Callable[[PassPlan], object],
+        on_chunk: Callable[[int, int], None] | None,
+        chunk_after: Callable[[int], int] = lambda tokens: CHUNK_TOKENS,
     ) -> None:
         """Make the prefix exactly these tokens: `read` is given a plan for every chunk that is still missing.
 
         A handful of missing tokens is put off until the next tree. `on_chunk(done, total)` may raise to stop; what
-        was read so far counts.
+        was read so far counts. `chunk_after` says how large a chunk is behind so many tokens.
         """
         missing = self.rewind(tokens)
         if len(missing) <= LAZY_TOKENS:
             self.put_off(missing)
             return
-        for begin in range(0, len(missing), CHUNK_TOKENS):
-            chunk = missing[begin : begin + CHUNK_TOKENS]
+        done = 0
+        while done < len(missing):
+            chunk = missing[done : done + chunk_after(len(self.prefix))]
             read(self.plan_prefix(chunk))
             self.prefix_read(chunk)
+            done += len(chunk)
             if on_chunk is not None:
-                on_chunk(begin + len(chunk), len(missing))
+                on_chunk(done, len(missing))
 
     def put_off(self, missing: list[int]) -> None:
         """Read these prefix tokens together with the next tree."""

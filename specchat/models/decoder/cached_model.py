@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.reading import Reading
-from specchat.core.request import HeadNeeds, PassRequest
+from specchat.core.request import CHUNK_TOKENS, HeadNeeds, PassRequest
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import TokenTree
 from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
@@ -38,6 +38,7 @@ class CachedModel(ABC, Generic[Own]):
     """
 
     flexible_passes = True
+    chunk_bytes = 1 << 62
 
     kept: KeptTexts | None = None
     _like: Tensor | None = None
@@ -109,6 +110,9 @@ class CachedModel(ABC, Generic[Own]):
     def cached(self, tokens: Sequence[int]) -> int:
         same = common_prefix(self.rows.prefix, tokens)
         return same if self._stored is None else self._stored.resumable(same)
+
+    def chunk_after(self, tokens: int) -> int:
+        return CHUNK_TOKENS
 
     def keep_texts_in(self, kept: KeptTexts) -> bool:
         """Keep rows there from now on; False where the model cannot."""
@@ -225,7 +229,7 @@ class CachedModel(ABC, Generic[Own]):
         if stateful is not None:
             self.rows.rewind(tokens[: self.cached(tokens)])
             stateful.rewind_(len(self.rows.prefix), self.rows.held)
-        self.rows.read_prefix(tokens, read, on_chunk)
+        self.rows.read_prefix(tokens, read, on_chunk, self.chunk_after)
         if stateful is not None:
             stateful.mark_border()
 

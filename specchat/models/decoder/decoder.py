@@ -9,7 +9,15 @@ from torch import Tensor
 
 from specchat.core.drafting_networks import ChunkScores
 from specchat.core.reading import Counters, HeadOutput, Reading
-from specchat.core.request import DEFAULT_REQUEST, ExtraRow, HeadNeeds, HeadOfSome, PassRequest
+from specchat.core.request import (
+    CHUNK_TOKENS,
+    DEFAULT_REQUEST,
+    DEVICE_CHUNK_TOKENS,
+    ExtraRow,
+    HeadNeeds,
+    HeadOfSome,
+    PassRequest,
+)
 from specchat.core.tree import TokenTree
 from specchat.errors import NotNumbers
 from specchat.models.decoder.cache_rows import PassPlan
@@ -56,6 +64,8 @@ class Decoder(CachedModel["Decoder"]):
         self.cache: KVCache = network.new_cache(self._parts.attention, context_tokens, source.cache if source else None)
         super().__init__(self.cache, source)
         self._like, self._same_bits = network.like, network.kernels == "native"
+        if source is not None:
+            self.chunk_bytes = source.chunk_bytes
         tables = RotationTables(shape, self.device, context_tokens) if source is None else source.rotations
         self.rotations: RotationTables = tables
 
@@ -191,6 +201,12 @@ class Decoder(CachedModel["Decoder"]):
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:
         return self.network.pass_bytes(rows, tokens + rows, logits)
+
+    def chunk_after(self, tokens: int) -> int:
+        chunk = DEVICE_CHUNK_TOKENS if self.device.type == "cuda" else CHUNK_TOKENS
+        while chunk > CHUNK_TOKENS and self.pass_bytes(chunk, tokens, logits=False) > self.chunk_bytes:
+            chunk //= 2
+        return chunk
 
     def limit_context_(self, tokens: int) -> None:
         self.context_tokens = self.cache.max_rows = self.rotations.context_tokens = tokens

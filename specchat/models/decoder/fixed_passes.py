@@ -8,7 +8,7 @@ from typing import ClassVar, NoReturn
 import torch
 from torch import Tensor
 
-from specchat.core.request import HeadOfSome, PassRequest
+from specchat.core.request import CHUNK_TOKENS, HeadOfSome, PassRequest
 from specchat.errors import CombinationError
 from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
 
@@ -17,10 +17,14 @@ class FixedPasses:
     """Refuses views, extra rows, hooks, copies of single rows, and the head by itself."""
 
     flexible_passes = False
+    chunk_bytes = 1 << 62
     runs_in: ClassVar[str]
     """What runs it, as a refusal calls it, …"""
     instead: ClassVar[str]
     """… and where the model runs that can do all this."""
+
+    def chunk_after(self, tokens: int) -> int:
+        return CHUNK_TOKENS
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head that picks these tokens' logits out of all of them."""
