@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -76,12 +77,17 @@ main()
 """
 
 
+_OPTIONAL = {"specchat.models.decoder.triton_product": "triton"}
+"""Module → the package without which it is not imported."""
+
+
 def modules_of(package: str) -> list[str]:
     """The package or module of this name inside specchat, and everything in it."""
     place = ROOT / "specchat" / package
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
     dotted = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
-    return [name.removesuffix(".__init__") for name in dotted]
+    absent = {name for name, needed in _OPTIONAL.items() if importlib.util.find_spec(needed) is None}
+    return [name.removesuffix(".__init__") for name in dotted if name not in absent]
 
 
 def imported_by(modules: list[str], unwanted: tuple[str, ...]) -> dict[str, str]:

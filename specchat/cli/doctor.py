@@ -179,11 +179,17 @@ def _whole_numbers(device: torch.device) -> str:
     """Which kernels multiply weights of 4 and 8 bits."""
     from specchat.compiled.build import NativeUnavailable, find_compiler
     from specchat.models.cpu_kernels.build import load
+    from specchat.models.decoder.cuda_linear import grouped_product
     from specchat.models.machine import multiplies
 
     if device.type != "cpu":
         works = [precision for precision in ("int4", "int8") if multiplies(precision, device)]
-        return f"torch's kernels, for {' and '.join(works)}" if works else f"neither int8 nor int4 runs on {device}"
+        if not works:
+            return f"neither int8 nor int4 runs on {device}"
+        why = grouped_product(device)
+        if not isinstance(why, str):
+            return "a Triton kernel, for files of 4 to 8 bits"
+        return f"torch's kernels, for {' and '.join(works)}; the Triton kernel is not in use: {why}"
 
     try:
         return f"native kernels, by {' '.join(find_compiler())}: {load().where}"

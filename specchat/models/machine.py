@@ -63,7 +63,7 @@ def choose_precision(wanted: str, device: torch.device, quantised: bool, own: bo
     """The precision a setting names; `auto` takes the fastest that keeps what the file holds.
 
     On a processor that is int4 for files of 4-bit weights: they are the file's own, and nothing is faster up to some
-    ten rows. On CUDA it is int4 for the same files where the device's kernel for it works. Elsewhere it is bfloat16
+    ten rows. On CUDA it is int4 for the same files where a kernel for it works on the device. Elsewhere it is bfloat16
     where the device computes it natively, else float32.
 
     Args:
@@ -95,13 +95,22 @@ def multiplies(precision: str, device: torch.device) -> bool:
     if device.type == "cuda":
         from specchat.models.decoder.cuda_linear import int4_works, int8_works
 
-        return int4_works(device) if precision == "int4" else int8_works(device)
+        return int8_works(device) if precision == "int8" else keeps_bits(device) or int4_works(device)
     if device.type != "cpu":
         return False
     from specchat.models.cpu_kernels.kernels import native_works
     from specchat.models.decoder.linear_layers import int4_works, int8_works
 
     return (int4_works() if precision == "int4" else int8_works()) or native_works()
+
+
+def keeps_bits(device: torch.device) -> bool:
+    """Whether a device multiplies weights in a GGUF file's own bits, so that they take the file's bytes there."""
+    if device.type != "cuda":
+        return False
+    from specchat.models.decoder.cuda_linear import grouped_product
+
+    return not isinstance(grouped_product(device), str)
 
 
 def native_bfloat16(device: torch.device) -> bool:

@@ -28,14 +28,14 @@ from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
-from specchat.models.machine import available_bytes, choose_precision, multiplies
+from specchat.models.machine import available_bytes, choose_precision, keeps_bits, multiplies
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
 from specchat.models.weights.gguf_tokens import HEADER_ALONE
-from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers
+from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers, with_working_bytes
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import (
     RememberedConfig,
@@ -361,7 +361,8 @@ def own_network(
     weights = builder.build()
     notes += builder.notes
     if device.type == "cuda":
-        return cuda_network(weights)
+        network, why_slow = cuda_network(weights)
+        return network, (*notes, *why_slow)
     return EagerNetwork(weights), notes
 
 
@@ -455,9 +456,11 @@ def check_memory(
     so many parts of them.
     """
     seen = describe_model(path)
-    # On CUDA perhaps 8 bits, and a table of embeddings.
-    others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
-    weights = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
+    if seen.quantised and precision == "int4" and keeps_bits(device):
+        weights = with_working_bytes(seen.kept_bytes)
+    else:  # on CUDA perhaps 8 bits, and a table of embeddings
+        others = "int8" if device.type == "cpu" and multiplies("int8", device) else "bfloat16"
+        weights = needed_bytes(seen.parameters, precision, seen.four_bit if seen.quantised else None, others)
     needed = besides + weights // parts
     needed = needed if limit is None else min(needed, max(0, limit.left()))
     available = available_bytes(device)

@@ -1,4 +1,7 @@
-"""Linear layers of 4 and 8 bits on a CUDA device: torch's own kernels for few rows, rebuilt weights for many."""
+"""Linear layers of 4 to 8 bits on a CUDA device: one Triton kernel where it works.
+
+Where it does not: torch's own kernels for few rows of 4 and 8 bits, and rebuilt weights for many.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specchat.models.decoder.linear_layers import Linear
+from specchat.models.weights.grouped_codes import ROUNDED, Codes, Layout, Levels, PackedCodes
 from specchat.models.weights.weight_source import GROUP, FourBit
 
 _MANY_ROWS = 64
@@ -23,6 +28,69 @@ _AT_ONCE = 1 << 23
 """Weights that are rebuilt at once: all of a head's would take gigabytes."""
 
 _TILE_OUT, _TILE_IN = 8, 16
+
+Multiply = Callable[[Tensor, PackedCodes, Tensor | None], Tensor]
+"""(rows, in) times packed weights and a bias, if any: (rows, out)."""
+
+
+class GroupedLinear:
+    """Weights in a file's own 4 to 8 bits."""
+
+    def __init__(self, weight: PackedCodes, bias: Tensor | None, multiply: Multiply) -> None:
+        """`bias` and weights lie on one device, where `multiply` works."""
+        self._weight, self._multiply = weight, multiply
+        self._bias = None if bias is None else bias.float()
+        self.nbytes = weight.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._multiply(x.contiguous(), self._weight, self._bias)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(n, in) float32 rows of the weights."""
+        return self._weight.rows(ids).dense()
+
+
+def rebuilt_product(x: Tensor, weight: PackedCodes, bias: Tensor | None) -> Tensor:
+    """(rows, out) as the kernel computes them, in torch: the weights rebuilt in the format of x, some at a time."""
+    parts = [F.linear(x, weight.rows(some).dense().to(x.dtype)) for some in _blocks(*weight.shape)]
+    product = torch.cat(parts, dim=-1)
+    return product if bias is None else product.float().add_(bias).to(x.dtype)
+
+
+@lru_cache
+@torch.inference_mode()
+def grouped_product(device: torch.device, layout: Layout = ROUNDED) -> Multiply | str:
+    """The Triton kernel, where it agrees with the definition on this device; else why it is not in use."""
+    if device.type != "cuda":
+        return f"it is not made for {device}"
+    try:
+        from specchat.models.decoder.triton_product import product
+    except ImportError:
+        return "Triton is not installed"
+    try:
+        # What multiplies bfloat16 fast has other instructions than what does not.
+        dtype = torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+        weight = example(layout)
+        there = GroupedLinear(PackedCodes.of(weight).to(device), None, product)
+        if all(_agrees(there, weight.dense(), rows, device, dtype) for rows in (3, 80)):
+            return product
+        return "its products are wrong on this device"
+    except Exception as error:  # compilers and devices fail in ways of their own; other products do without
+        return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def example(layout: Layout, out: int = 80, inputs: int = 512) -> Codes:
+    """Weights of a layout that are different from place to place, the same every time."""
+    numbers = torch.arange(out * inputs).mul(37).remainder((1 << layout.bits) - 1).view(out, inputs)
+    groups = torch.arange(out * inputs // layout.group).view(out, -1)
+
+    def levels(shift: int) -> Levels:
+        if layout.per == 1:
+            return Levels(((groups + shift) % 7 - 3.5).div(64).half())
+        factors = (groups[:, :: layout.per] + shift) % 5 - 2.5
+        return Levels(factors.div(2048).half(), ((groups + shift) % 43 - 10).to(torch.int8))
+
+    return Codes(layout, numbers.to(torch.uint8), levels(0), levels(3) if layout.minimum else None)
 
 
 class CudaInt4Linear:
@@ -50,10 +118,19 @@ class CudaInt4Linear:
             product = torch.cat([F.linear(narrow, self._dense(some)) for some in _blocks(self._out, self._in)], dim=-1)
         return (product if self._bias is None else product.add_(self._bias)).to(x.dtype)
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """(n, in) bfloat16 rows of the weights, as the kernel rebuilds them."""
+        tiles = _unpack(self._packed[ids // _TILE_OUT], self._place_of).view(len(ids), _TILE_OUT, self._in)
+        inside = (ids % _TILE_OUT)[:, None, None].expand(-1, 1, self._in)
+        return self._rebuilt(tiles.gather(1, inside)[:, 0], self._scales[:, ids])
+
     def _dense(self, outputs: slice) -> Tensor:
         """(some, in) bfloat16 weights of some outputs, as the kernel rebuilds them."""
         numbers = _unpack(self._packed[outputs.start // _TILE_OUT : outputs.stop // _TILE_OUT], self._place_of)
-        scale, zero = self._scales[:, outputs].float().unbind(-1)
+        return self._rebuilt(numbers, self._scales[:, outputs])
+
+    def _rebuilt(self, numbers: Tensor, scales: Tensor) -> Tensor:
+        scale, zero = scales.float().unbind(-1)
         grouped = numbers.view(len(numbers), -1, GROUP).float().sub_(8)
         dense = grouped.mul_(scale.t()[..., None]).add_(zero.t()[..., None])
         return dense.view(numbers.shape).bfloat16()
@@ -76,6 +153,10 @@ class CudaInt8Linear:
             parts = [F.linear(x, self._numbers[some].to(x.dtype)) for some in _blocks(*self._numbers.shape)]
             product = torch.cat(parts, dim=-1).float().mul_(self._scale)
         return (product if self._bias is None else product.add_(self._bias)).to(x.dtype)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(n, in) float32 rows of the weights."""
+        return self._numbers[ids] * self._scale[ids][:, None]
 
 
 @lru_cache
@@ -133,8 +214,10 @@ def _int4_agrees(whole: FourBit, columns: int, rows: int, device: torch.device) 
     return _agrees(CudaInt4Linear(weight, None, device), grouped.view(64, columns), rows, device)
 
 
-def _agrees(product: CudaInt4Linear | CudaInt8Linear, dense: Tensor, rows: int, device: torch.device) -> bool:
-    x = torch.cos(torch.arange(rows * dense.shape[1]).float()).view(rows, -1).bfloat16()
+def _agrees(
+    product: Linear, dense: Tensor, rows: int, device: torch.device, dtype: torch.dtype = torch.bfloat16
+) -> bool:
+    x = torch.cos(torch.arange(rows * dense.shape[1]).float()).view(rows, -1).to(dtype)
     expected = x.float() @ dense.t()
     error = (product(x.to(device)).float().cpu() - expected).abs().max() / expected.abs().max()
     return bool(error < 0.02)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specchat.compiled.machine import native_bfloat16
 from specchat.core.device_copy import to_device
-from specchat.models.decoder.cuda_linear import CudaInt4Linear, CudaInt8Linear, int8_pays
+from specchat.models.decoder.cuda_linear import (
+    CudaInt4Linear,
+    CudaInt8Linear,
+    GroupedLinear,
+    grouped_product,
+    int8_pays,
+    rebuilt_product,
+)
 from specchat.models.decoder.linear_layers import (
     DenseLinear,
     Int4Linear,
@@ -20,12 +27,14 @@ from specchat.models.decoder.linear_layers import (
     Linear,
     PackedLinear,
     Stacked,
+    Table,
     int4_works,
     int8_works,
     packed_works,
 )
 from specchat.models.decoder.shape import Shape
-from specchat.models.decoder.weight_check import prepared
+from specchat.models.decoder.weight_check import not_finite, prepared
+from specchat.models.weights.grouped_codes import LAYOUTS, ROUNDED, Codes, PackedCodes
 from specchat.models.weights.weight_source import GROUP, FourBit, WeightSource, head_rows
 
 
@@ -53,7 +62,7 @@ class DecoderWeights:
         precision: float32, bfloat16, int8 or int4.
         embed: token ids → (n, d) rows in the activations' format.
         head_rows: token ids → (n, d) float32 rows of the head with the final norm's factors in them.
-        table: (V, d) what `embed` looks them up in, where that lies on the device.
+        table: (V, d) what `embed` looks them up in, where that lies on the device: the head itself where it is tied.
     """
 
     shape: Shape
@@ -66,7 +75,7 @@ class DecoderWeights:
     norm: Tensor
     head: Linear
     nbytes: int
-    table: Tensor | None = None
+    table: Table | None = None
 
 
 class Builder:
@@ -79,18 +88,23 @@ class Builder:
         self._device = device
         self._on_processor = device.type == "cpu"
         self._replaced: set[str] = set()  # precisions for which this torch has no product
+        self._no_kernel = ""  # why weights are not kept in the file's own bits on a device that could
         narrow = not self._on_processor and precision != "float32"
+        if precision == "int4" and device.type == "cuda":
+            narrow = torch.cuda.is_bf16_supported(including_emulation=False)
         # On a processor float32 activations cost nothing beside the weights, and round less.
         self._activations = torch.bfloat16 if narrow else torch.float32
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Products that are computed otherwise than asked for, after `build`."""
-        return tuple(
+        replaced = (
             f"slower than it could be: this torch has no {precision} product for this processor, so those weights are "
             f"multiplied in {str(_dense_format()).removeprefix('torch.')}"
             for precision in sorted(self._replaced)
         )
+        why = self._no_kernel
+        return (*replaced, *([f"slower than it could be: the Triton kernel is not in use: {why}"] if why else []))
 
     def build(self, say: Callable[[int], None] = lambda layer: None) -> DecoderWeights:
         """All layers; `say` hears which one was built."""
@@ -101,7 +115,6 @@ class Builder:
         head = self._linear(["embed" if self._shape.tied else "head"], None)
         linears = [head, *(kernel for layer in layers for kernel in (layer.qkv, layer.o, layer.gate_up, layer.down))]
         embed, table = self._embedding(head)
-        shared = isinstance(head, DenseLinear) and table is head.weight
         return DecoderWeights(
             shape=self._shape,
             precision=self._precision,
@@ -112,7 +125,7 @@ class Builder:
             layers=tuple(layers),
             norm=self._vector("norm", None),
             head=head,
-            nbytes=(0 if table is None or shared else table.nbytes) + sum(kernel.nbytes for kernel in linears),
+            nbytes=(0 if table is None or table is head else table.nbytes) + sum(kernel.nbytes for kernel in linears),
             table=table,
         )
 
@@ -135,11 +148,51 @@ class Builder:
         if self._precision != "int4":
             weight = torch.cat([self._source.dense(name, layer) for name in names])
             return self._kernel(weight, self._bias(names, layer))
+        kept = [self._kept(name, layer) for name in names]
+        if any(kept):
+            return self._of_kept(list(zip(names, kept, strict=True)), layer)
         groups = [self._four_bit(name, layer) for name in names]
         if None not in groups:
             joined = FourBit.joined([group for group in groups if group is not None])
             return self._four(joined, self._bias(names, layer))
         return Stacked([self._four_or_more(name, layer, group) for name, group in zip(names, groups, strict=True)])
+
+    def _kept(self, name: str, layer: int | None) -> PackedCodes | None:
+        """The weight in the file's own bits, where the device multiplies them."""
+        if self._device.type != "cuda":
+            return None
+        stored = self._source.stored(name, layer)
+        own = None if stored is None else LAYOUTS.get(stored.kind)
+        if self._source.rounds and own is not None and own.bits > 4:
+            own = None
+        if isinstance(why := grouped_product(self._device, own or ROUNDED), str):
+            self._no_kernel = why
+            return None
+        if own is not None and stored is not None:
+            packed = PackedCodes.of_stored(stored, self._device)
+        else:
+            four = self._source.four_bit(name, layer)
+            if four is None:
+                return None
+            packed = PackedCodes.of(Codes.of_four_bit(four)).to(self._device)
+        if not packed.is_finite:
+            raise not_finite(self._source, name, layer)
+        return packed
+
+    def _of_kept(self, weights: list[tuple[str, PackedCodes | None]], layer: int | None) -> Linear:
+        """One product for neighbours of one layout; each of the others as the device multiplies it best."""
+        parts: list[Linear] = []
+        for layout, some in itertools.groupby(weights, lambda weight: weight[1] and weight[1].layout):
+            names, kept = zip(*some, strict=True)
+            if layout is None:
+                parts += [self._four_or_more(name, layer, self._four_bit(name, layer)) for name in names]
+                continue
+            multiply = grouped_product(self._device, layout)
+            assert not isinstance(multiply, str), "it was tried before weights were packed"
+            bias = self._bias(names, layer)
+            bias = None if bias is None else bias.to(self._device)
+            parts.append(GroupedLinear(PackedCodes.joined(kept), bias, multiply))
+        return parts[0] if len(parts) == 1 else Stacked(parts)
 
     def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
         return Int4Linear(weight, bias) if self._on_processor else CudaInt4Linear(weight, bias, self._device)
@@ -190,7 +243,7 @@ class Builder:
     def _vector(self, name: str, layer: int | None) -> Tensor:
         return self._source.dense(name, layer).to(self._device, self._activations)
 
-    def _embedding(self, head: Linear) -> tuple[Callable[[list[int]], Tensor], Tensor | None]:
+    def _embedding(self, head: Linear) -> tuple[Callable[[list[int]], Tensor], Table | None]:
         """Rows looked up in the file's own format where weights are quantised on a processor, else in a table.
 
         It is the head's where both are one tensor and the head has it in the same format.
@@ -199,15 +252,16 @@ class Builder:
             return self._source.embed, None
         dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
         scale = self._shape.embedding_scale
-        if self._shape.tied and isinstance(head, DenseLinear) and head.weight.dtype == dtype:
-            table = head.weight
+        table: Table
+        if self._shape.tied and isinstance(head, DenseLinear | GroupedLinear | CudaInt4Linear | CudaInt8Linear):
+            table = head
+        elif self._precision == "int4" and (kept := self._kept("embed", None)) is not None:
+            table = GroupedLinear(kept, None, rebuilt_product)
         else:
-            table = self._source.dense("embed").to(self._device, dtype)
+            table = DenseLinear(self._source.dense("embed").to(self._device, dtype), None)
 
         def embed(ids: list[int]) -> Tensor:
-            rows = F.embedding(to_device(torch.tensor(ids, dtype=torch.int64), self._device), table).to(
-                self._activations
-            )
+            rows = table.rows(to_device(torch.tensor(ids, dtype=torch.int64), self._device)).to(self._activations)
             return rows if scale == 1.0 else rows * scale
 
         return embed, table

@@ -34,6 +34,13 @@ class Linear(Protocol):
         """Bytes its weights take."""
 
 
+class Table(Linear, Protocol):
+    """A layer on a device whose rows tokens are looked up in."""
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(n, in) rows of the weights, of (n,) int64 numbers on the device. Does not wait."""
+
+
 class DenseLinear:
     """Weights in float32 or bfloat16 as torch multiplies them anywhere."""
 
@@ -43,6 +50,10 @@ class DenseLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x.to(self.weight.dtype), self.weight, self._bias).to(x.dtype)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """(n, in) rows of the weights."""
+        return F.embedding(ids, self.weight)
 
     @property
     def nbytes(self) -> int:

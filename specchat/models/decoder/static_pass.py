@@ -187,8 +187,7 @@ class StaticPass:
         if self.embedded is not None:
             return self.embedded[: self.inputs.rows]
         assert weights.table is not None, "tokens are looked up only where their table lies on the device"
-        rows = torch.nn.functional.embedding(self.inputs.tokens, weights.table).to(weights.activations)
-        return rows * weights.shape.embedding_scale
+        return weights.table.rows(self.inputs.tokens).to(weights.activations) * weights.shape.embedding_scale
 
     def _seen(self, window: int | None) -> Tensor:
         """(rows, context) bool, whom each row attends to; of its text the last `window`, as `within_window` says."""

@@ -12,7 +12,15 @@ from torch import Tensor
 from specchat.errors import UsageError
 from specchat.models.decoder.pruning import KeptUnits, PrunedSource
 from specchat.models.decoder.shape import Shape
-from specchat.models.weights.weight_source import ALL_ROWS, GROUP, FourBit, RowChoice, TensorFacts, WeightSource
+from specchat.models.weights.weight_source import (
+    ALL_ROWS,
+    GROUP,
+    FourBit,
+    RowChoice,
+    StoredRows,
+    TensorFacts,
+    WeightSource,
+)
 
 _TABLES = ("embed", "head")
 _ROWS = ("q", "k", "v", "gate", "up")
@@ -97,6 +105,10 @@ class ShardSource(PrunedSource):
         units = share.heads(whole), share.kv_heads, share.channels
         super().__init__(source, KeptUnits(*map(in_all_layers, units)), whole)
         self._share, self._whole = share, whole
+
+    def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
+        stored = super().stored(name, layer)
+        return stored.some(self._vocab) if stored is not None and name in _TABLES else stored
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         weight = self._source.four_bit(name, layer)

@@ -32,12 +32,22 @@ class Kind(IntEnum):
     F16 = 1
     Q4_0 = 2
     Q4_1 = 3
+    Q5_0 = 6
+    Q5_1 = 7
+    Q8_0 = 8
     Q4_K = 12
+    Q5_K = 13
+    Q6_K = 14
+    IQ4_NL = 20
+    IQ4_XS = 23
     BF16 = 30
 
 
 FOUR_BIT = (Kind.Q4_0, Kind.Q4_1, Kind.Q4_K)
 """Formats whose 4-bit numbers are used without conversion."""
+
+KEPT = (*FOUR_BIT, Kind.Q5_0, Kind.Q5_1, Kind.Q5_K, Kind.Q6_K, Kind.Q8_0, Kind.IQ4_NL, Kind.IQ4_XS)
+"""Formats whose bits a CUDA device can keep."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from specchat.compiled.machine import usable_cores
 from specchat.errors import DamagedWeights
-from specchat.models.weights.gguf_header import FACTORS, FORMATS, TensorHeader, map_parts, read_header
+from specchat.models.weights.gguf_header import FACTORS, FORMATS, FOUR_BIT, TensorHeader, map_parts, read_header
+from specchat.models.weights.grouped_codes import unpacked
 from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
@@ -51,14 +52,9 @@ class StoredTensor:
 
     def groups(self) -> FourBit | None:
         """The file's own 4-bit numbers, scales and minima, or None where the format is another."""
-        from gguf import GGMLQuantizationType
-
-        unpack = {
-            GGMLQuantizationType.Q4_0: _groups_q4_0,
-            GGMLQuantizationType.Q4_1: _groups_q4_1,
-            GGMLQuantizationType.Q4_K: _groups_q4_k,
-        }.get(self.kind)
-        return unpack(self.data, self.shape[-1]) if unpack else None
+        if int(self.kind) not in FOUR_BIT:
+            return None
+        return unpacked(int(self.kind), torch.from_numpy(np.array(self.data)), self.shape[-1]).four_bit()
 
     def _typed(self, data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         from gguf import GGMLQuantizationType
@@ -150,46 +146,9 @@ def _dense_q6_k(data: np.ndarray[Any, Any]) -> npt.NDArray[np.float32]:
     return values.reshape(len(data), -1)
 
 
-def _nibbles(packed: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """(…, bytes) → (…, 2, bytes): the low halves, then the high ones."""
-    return np.stack([packed & 15, packed >> 4], axis=-2)
-
-
 def _halves(blocks: np.ndarray[Any, Any], at: int) -> np.ndarray[Any, Any]:
     """The float16 number at byte `at` of every block, as float32."""
     return np.ascontiguousarray(blocks[..., at : at + 2]).view(np.float16)[..., 0].astype(np.float32)
-
-
-def _four_bit(numbers: np.ndarray[Any, Any], scale: np.ndarray[Any, Any], minimum: np.ndarray[Any, Any]) -> FourBit:
-    rows = numbers.shape[0]
-    return FourBit(
-        torch.from_numpy(np.ascontiguousarray(numbers.reshape(rows, -1))),
-        torch.from_numpy(np.ascontiguousarray(scale.reshape(rows, -1))),
-        torch.from_numpy(np.ascontiguousarray(minimum.reshape(rows, -1))),
-    )
-
-
-def _groups_q4_0(data: np.ndarray[Any, Any], length: int) -> FourBit:
-    blocks = data.reshape(len(data), length // 32, 18)
-    scale = _halves(blocks, 0)
-    return _four_bit(_nibbles(blocks[..., 2:]), scale, -8 * scale)
-
-
-def _groups_q4_1(data: np.ndarray[Any, Any], length: int) -> FourBit:
-    blocks = data.reshape(len(data), length // 32, 20)
-    return _four_bit(_nibbles(blocks[..., 4:]), _halves(blocks, 0), _halves(blocks, 2))
-
-
-def _groups_q4_k(data: np.ndarray[Any, Any], length: int) -> FourBit:
-    """Blocks of 256: two float16 factors, eight 6-bit scales and eight 6-bit minima in 12 bytes, then the numbers."""
-    blocks = data.reshape(len(data), length // 256, 144)
-    low, middle, high = (blocks[..., 4 + 4 * i : 8 + 4 * i] for i in range(3))
-    scales = np.concatenate([low & 63, (high & 15) | (low >> 6 << 4)], axis=-1)
-    minima = np.concatenate([middle & 63, (high >> 4) | (middle >> 6 << 4)], axis=-1)
-    numbers = _nibbles(blocks[..., 16:].reshape(*blocks.shape[:2], 4, 32))
-    scale = _halves(blocks, 0)[..., None] * scales
-    minimum = -_halves(blocks, 2)[..., None] * minima
-    return _four_bit(numbers, scale, minimum)
 
 
 _GGUF_NAMES = {

@@ -17,7 +17,7 @@ from specchat.compiled.machine import native_bfloat16
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.weights.config_file import CONFIG, GGUF_NAMES, read_config, wrong_number
 from specchat.models.weights.families import FAMILIES, GGUF_FAMILIES
-from specchat.models.weights.gguf_header import FOUR_BIT, read_header, rotation_scaling
+from specchat.models.weights.gguf_header import FOUR_BIT, KEPT, read_header, rotation_scaling
 from specchat.models.weights.safetensors_header import tensors_in
 from specchat.models.weights.tokenizer_files import tokens_of
 
@@ -52,7 +52,8 @@ _RECURRENT_LAYERS = frozenset({"linear_attention", "mamba", "attention", "conv",
 class ModelDescription:
     """One model as its files describe it. `refusal` says why it cannot run, `remark` why it is slow.
 
-    `four_bit` counts the parameters that the file holds in 4 bits; `hidden` is the width of its states, 0 if not said.
+    `four_bit` counts the parameters that the file holds in 4 bits, `kept_bytes` what its tensors take where those of
+    `KEPT` stay in their own bits and all others have 16; `hidden` is the width of its states, 0 if not said.
     """
 
     architecture: str
@@ -63,6 +64,7 @@ class ModelDescription:
     hidden: int = 0
     refusal: str = ""
     remark: str = ""
+    kept_bytes: int = 0
 
     @property
     def own(self) -> bool:
@@ -136,7 +138,10 @@ def _of_gguf(path: Path, size: int, mtime_ns: int) -> ModelDescription:
     if not refusal and not any(tensor.name.startswith("blk.") for tensor in header.tensors):
         refusal = "has no layers: it is not a language model"
     context, hidden = header.about("context_length"), header.about("embedding_length") or 0
-    return ModelDescription(architecture, parameters, context, True, four_bit, hidden, refusal, _remark(architecture))
+    kept = sum(each.nbytes if each.kind in KEPT else 2 * math.prod(each.shape) for each in header.tensors)
+    return ModelDescription(
+        architecture, parameters, context, True, four_bit, hidden, refusal, _remark(architecture), kept
+    )
 
 
 def _of_folder(path: Path) -> ModelDescription:
@@ -217,6 +222,11 @@ def needed_bytes(parameters: int, precision: str, four_bit: int | None = None, o
         weights = _BYTES_EACH["int4"] * four_bit + _BYTES_EACH[others] * (parameters - four_bit)
     else:
         weights = _BYTES_EACH[precision] * parameters
+    return with_working_bytes(weights)
+
+
+def with_working_bytes(weights: float) -> int:
+    """These bytes of weights, a cache of 2048 tokens and working space, roughly."""
     return int(weights * 1.1) + _WORKING_BYTES
 
 

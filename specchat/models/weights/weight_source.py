@@ -60,6 +60,10 @@ class StoredRows:
             return replace(self, data=self.data[rows])
         return replace(self, order=self.order[rows])
 
+    def copied(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """(rows, bytes per row), a copy in the rows' order."""
+        return np.array(self.data) if self.order is None else self.data[self.order]
+
     def permuted(self, order: Tensor) -> StoredRows:
         """The same rows in another order: row order[i] stands at i. Nothing is copied."""
         assert self.order is None, "rows are put into another order once"
