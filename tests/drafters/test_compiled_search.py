@@ -104,7 +104,11 @@ def level_by_level(monkeypatch):
 
 @pytest.mark.parametrize("batch", [0, 2])
 @pytest.mark.parametrize(
-    "of", ["suffix+hydra", "hydra+suffix", "suffix(depth=4)+suffix+hydra", "hydra(tokens=4)+hydra", "suffix"]
+    "of",
+    [
+        *("suffix+hydra", "hydra+suffix", "suffix(depth=4)+suffix+hydra", "hydra(tokens=4)+hydra", "suffix"),
+        *("selector", "suffix+selector", "selector(tokens=4)+hydra"),
+    ],
 )
 def test_compiled_code_grows_the_trees_that_level_by_level_grow(target, monkeypatch, grown, of, batch):
     options = {"method_options": {"merge.of": of, "best_first.batch": str(batch)}}

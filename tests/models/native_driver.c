@@ -175,9 +175,10 @@ static void check_gathered(Team *team, const Decoder *decoder, const float *hidd
 /* The tree that a network drafts by itself. */
 static void print_drafted(Team *team, const Decoder *decoder) {
     enum { ROOM = 40, TAPS = 2, INNER = 100 };
-    Hydra hydra = {.hidden = HIDDEN, .inner = INNER, .taps = TAPS, .epsilon = 1e-5f, .mlp_norm = numbers(HIDDEN),
-                   .fuse = product(HIDDEN, TAPS * HIDDEN, 8, false), .back = product(HIDDEN, HIDDEN, 8, false),
-                   .gate_up = product(2 * INNER, HIDDEN, 4, true), .down = product(HIDDEN, INNER, 4, true)};
+    Hydra hydra = {.mlp = {.hidden = HIDDEN, .inner = INNER, .taps = TAPS, .epsilon = 1e-5f, .mlp_norm = numbers(HIDDEN),
+                           .fuse = product(HIDDEN, TAPS * HIDDEN, 8, false), .gate_up = product(2 * INNER, HIDDEN, 4, true),
+                           .down = product(HIDDEN, INNER, 4, true)},
+                   .back = product(HIDDEN, HIDDEN, 8, false)};
     must(hydra_check(&hydra));
     int32_t parents[ROOM] = {-1}, tokens[ROOM] = {17}, best[ROOM * BEST], input_of[VOCAB];
     float states[ROOM * HIDDEN] = {0}, logprobs[ROOM * BEST], logsumexp[ROOM];
@@ -192,6 +193,38 @@ static void print_drafted(Team *team, const Decoder *decoder) {
     print("drafted parents", parents, (size_t)tree.known * sizeof *parents);
     print("drafted states", states, sizeof states);
     for (int row = 0; row < tree.known; row++) print("drafted logprobs", logprobs + row * BEST, BEST * sizeof *logprobs);
+}
+
+/* What heads that guess all depths say of a tree's rows. */
+static void print_selected(Team *team, const Decoder *decoder) {
+    enum { HEADS = 3, TAPS = 2, INNER = 100, RANK = 20, ROWS = 4, ROOM = 2 * ROWS };
+    Selector selector = {.mlp = {.hidden = HIDDEN, .inner = INNER, .taps = TAPS, .epsilon = 1e-5f, .mlp_norm = numbers(HIDDEN),
+                                 .fuse = product(HIDDEN, TAPS * HIDDEN, 8, false), .gate_up = product(2 * INNER, HIDDEN, 8, false),
+                                 .down = product(HIDDEN, INNER, 8, false)},
+                         .heads = HEADS, .rank = RANK, .candidates = 30, .blocks = product(HEADS * HIDDEN, HIDDEN, 8, false)};
+    must(selector_check(&selector));
+    int32_t parents[HEADS + 1], tokens[HEADS + 1], best[(HEADS + 1) * BEST], input_of[VOCAB], depths[ROOM];
+    float states[(HEADS + 1) * HIDDEN], logits[(HEADS + 1) * BEST], sums[HEADS + 1];
+    int64_t names[VOCAB];
+    for (int i = 0; i < VOCAB; i++) input_of[i] = VOCAB - 1 - i, names[i] = (i + 7) % VOCAB;
+    SelectorTree tree = {.heads = {.room = HEADS + 1, .features = numbers(TAPS * HIDDEN), .apart = HIDDEN, .parents = parents,
+                                   .tokens = tokens, .states = states, .inputs = numbers(VOCAB * HIDDEN), .input_rows = VOCAB,
+                                   .input_of = input_of, .tokens_known = VOCAB, .names = names,
+                                   .logits = room((HEADS + 1) * VOCAB * sizeof(float)), .best = best, .logprobs = logits,
+                                   .logsumexp = sums},
+                         .room = ROOM, .depths = depths, .pairs = numbers(VOCAB * 2 * RANK), .pair_rows = VOCAB, .pair_of = input_of};
+    SelectorReader reader = {team, decoder, &selector, &tree};
+    int32_t said[ROWS * SEARCHED_WIDTH];
+    float logprobs[ROWS * SEARCHED_WIDTH], logsumexp[ROWS];
+    must(selector_read_rows(&reader, 1, (int32_t[]){-1}, (int32_t[]){17}, 8, said, logprobs, logsumexp));
+    must(selector_read_rows(&reader, ROWS, (int32_t[]){0, 0, 0, 0}, (int32_t[]){3, 0, 9, VOCAB - 1}, 8, said, logprobs, logsumexp));
+    for (int row = 0; row < ROWS; row++) {
+        print("selected tokens", said + row * SEARCHED_WIDTH, 8 * sizeof *said);
+        print("selected logprobs", logprobs + row * SEARCHED_WIDTH, 8 * sizeof *logprobs);
+    }
+    must(selector_read_rows(&reader, 2, (int32_t[]){1, 2}, (int32_t[]){5, 6}, 8, said, logprobs, logsumexp));
+    must(selector_read_rows(&reader, 1, (int32_t[]){5}, (int32_t[]){5}, 8, said, logprobs, logsumexp));
+    if (said[0] != -1) exit(7);
 }
 
 /* A recurrent layer over a tree, and the state after a path of it. */
@@ -296,6 +329,7 @@ int main(void) {
     print_adapted(team, &decoder, &prompt);
     check_gathered(team, &decoder, hidden + HIDDEN, logits + VOCAB); /* the first row was read again meanwhile */
     print_drafted(team, &decoder);
+    print_selected(team, &decoder);
     print_recurrence(team);
     team_free(team);
     return 0;

@@ -17,7 +17,7 @@ from specchat.models.cpu_kernels.kernels import native_works
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
-from specchat.models.draft_heads import loading, methods
+from specchat.models.draft_heads import loading, methods, selector
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network
 from specchat.models.weights.weight_source import TensorSource
@@ -31,7 +31,8 @@ STEPS = 3
 
 @pytest.mark.parametrize("anchor", [1, 5, 10])
 @pytest.mark.parametrize("method", [*methods("head"), *FORMS[1:]])
-def test_a_chain_says_what_unrolling_says_at_its_place(method, anchor):
+def test_a_chain_says_what_unrolling_says_at_its_place(monkeypatch, method, anchor):
+    monkeypatch.setattr(selector, "CANDIDATES", V)  # unrolled, every token's pair is scored
     target = ReferenceModel(shared_network("llama"), 64)
     trained = tiny_trained(method, target)
     network = load_network(

@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from contracts.models import shared_network
+from contracts.models import V, shared_network
 from contracts.tiny_networks import tiny_trained
 
 from specchat.compiled.build import NativeUnavailable
@@ -21,6 +21,7 @@ from specchat.models.cpu_kernels.linear import EmbeddedProduct, NativeHead, Nati
 from specchat.models.cpu_kernels.logits_buffer import BEST
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.packing import Arena, RowReader
+from specchat.models.cpu_kernels.selector import NativeSelector
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads import drafting as text_inputs
@@ -188,17 +189,36 @@ def test_drafting_through_c_is_drafting_through_torch_within_8_bits(kernels, mon
         assert (one.logits - other.logits).abs().max() > 0
 
 
-def a_native_hydra(kernels, norm=None):
+def in_c(kernels, method, products, norm=None):
+    """A network with these products in C, and its head."""
     target = ReferenceModel(shared_network("llama"), 64)
-    trained = tiny_trained("hydra", target)
-    network = load_network("hydra", trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
+    trained = tiny_trained(method, target)
+    network = load_network(method, trained.options, trained.weights, lambda tokens: SharedWeights.of(target, tokens))
     if norm is not None:
         network.mlp_norm.fill_(norm)
-    for name in ("fuse", "back", "gate_up", "down"):
+    for name in products:
         setattr(network, name, NativeLinear(kernels, getattr(network, name).weight, Arena()))
     head = NativeHead(kernels, network.norm, 1e-5)
     head.append(network.shared.head)
-    return NativeHydra(kernels, 1, network), NamedHead(head, network.shared.tokens)
+    return network, NamedHead(head, network.shared.tokens)
+
+
+def a_native_hydra(kernels, norm=None):
+    network, head = in_c(kernels, "hydra", ("fuse", "back", "gate_up", "down"), norm)
+    return NativeHydra(kernels, 1, network), head
+
+
+def a_native_selector(kernels, candidates=8):
+    network, head = in_c(kernels, "selector", ("fuse", "gate_up", "down", "blocks"))
+    return NativeSelector(kernels, 1, network, candidates), head
+
+
+def begun_selector(kernels):
+    """A tree of a selector that scores eight candidates, below token 3; with its table of pairs."""
+    selector, head = a_native_selector(kernels)
+    pairs = TokenRows(torch.randn(V, 2 * RANK), np.arange(V, dtype=np.int32)[::-1].copy())
+    selector.begin(head, torch.randn(2, 32), token_table(V), pairs)
+    return selector, pairs
 
 
 def token_table(tokens):
@@ -255,6 +275,73 @@ def test_a_step_that_follows_or_takes_what_is_not_there_is_refused(kernels):
         kernels.check_hydra(hydra._c)
 
 
+RANK = 8
+
+
+def test_c_adds_the_score_of_a_pair_to_each_candidates_logit(kernels):
+    """Of the token behind which it stands; and the other tokens keep what they had."""
+    selector, pairs = begun_selector(kernels)
+    root = selector.read([-1], [3])
+    level = selector.read([0, 0], [5, 9])
+    below = selector.read([1, 2], [9, 5])
+    assert root.tokens[0].tolist() == root.logits[0].argsort(descending=True, stable=True)[:8].tolist()
+    rows = pairs.rows[pairs.places.tolist()]
+    first, second = rows[:, :RANK], rows[:, RANK:]
+    alone = selector._room.logits[: 3 * len(level.possible)].view(3, -1)
+    for depth, said, tokens in ((1, level, [5, 9]), (2, below, [9, 5])):
+        candidates = alone[depth].argsort(descending=True, stable=True)[:8]
+        for row, token in enumerate(tokens):
+            expected = alone[depth].clone()
+            expected[candidates] += second[candidates] @ first[token]
+            order = candidates[expected[candidates].argsort(descending=True, stable=True)]
+            assert said.tokens[row].tolist() == order.tolist()
+            assert order.tolist() != candidates.tolist(), "scores change the order, or this shows nothing"
+            torch.testing.assert_close(said.logits[row], expected, rtol=1e-5, atol=1e-5)
+            logprobs = torch.from_numpy(said.logprobs[row])
+            torch.testing.assert_close(logprobs, expected.log_softmax(0)[order], rtol=1e-5, atol=1e-5)
+
+
+def test_a_selectors_rows_have_the_same_bits_alone_and_beside_others(kernels):
+    selector, _ = begun_selector(kernels)
+    selector.read([-1], [3])
+    together, alone = selector.read([0] * 4, [5, 9, 7, 2]), selector.read([0], [7])
+    assert np.array_equal(together.logprobs[2], alone.logprobs[0])
+    assert together.tokens[2].tolist() == alone.tokens[0].tolist()
+
+
+def test_more_of_a_selectors_rows_than_there_was_room_for_keep_their_depths(kernels):
+    selector, _ = begun_selector(kernels)
+    selector.read([-1], [3])
+    said = [selector.read([0], [5]), *(selector.read([0] * 700, [5] * 700) for _ in range(3)), selector.read([0], [5])]
+    below = selector.read([1, 2101], [9, 9])
+    assert all(np.array_equal(some.logprobs[0], said[0].logprobs[0]) for some in said)
+    assert np.array_equal(*below.logprobs)
+    assert not np.array_equal(below.logprobs[0], selector.read([0], [9]).logprobs[0])
+
+
+def test_a_selectors_rows_that_cannot_be_are_refused(kernels):
+    selector, pairs = begun_selector(kernels)
+    for behind, wrong in (([0], "a row's parent is 0, not -1 to -1"), ([-2], "a row's parent")):
+        with pytest.raises(ModelError, match=wrong):
+            selector.read(behind, [3])
+    selector.read([-1], [3])
+    for behind, token, wrong in (
+        (1, 3, "a row's parent is 1, not 0 to 0"),
+        (0, V, f"a row's token is {V}, not 0 to {V - 1}"),
+        (0, -1, "a row's token is -1"),
+    ):
+        with pytest.raises(ModelError, match=wrong):
+            selector.read([behind], [token])
+    pairs.places[5] = V
+    with pytest.raises(ModelError, match=f"a token's row of pairs is {V} of {V}"):
+        selector.read([0], [5])
+    with pytest.raises(ModelError, match="states"):
+        selector.begin(selector._given[0], torch.randn(3, 32), *selector._given[1:])
+    selector._c.blocks.out = 16
+    with pytest.raises(ModelError, match="blocks: 32 inputs and 16 outputs, not 32 and 96"):
+        kernels.check_selector(selector._c)
+
+
 _READ_ROWS = ctypes.CFUNCTYPE(
     ctypes.c_int32,
     *(ctypes.c_void_p, ctypes.c_int32),
@@ -278,8 +365,11 @@ _DONE, _REFUSED, _MISSING_INPUT, _NO_ROOM = 0, 2, 3, 4
 )
 def test_compiled_code_that_asks_for_rows_that_cannot_be_is_refused(kernels, asked, outcome):
     hydra, head = a_native_hydra(kernels)
-    tokens = token_table(5)
-    network = hydra.compiled(head, torch.randn(2, 32), tokens, 8)
+    assert outcome_of(hydra.compiled(head, torch.randn(2, 32), token_table(5), 8), asked)[0] == outcome
+
+
+def outcome_of(network, asked):
+    """What compiled code is answered that asks for these rows, and the first token that it is told."""
     behind, wanted = (
         np.array(column, np.int32) for column in ([row for row, _ in asked], [token for _, token in asked])
     )
@@ -290,7 +380,25 @@ def test_compiled_code_that_asks_for_rows_that_cannot_be_is_refused(kernels, ask
             *(network.network, len(asked), behind.ctypes.data, wanted.ctypes.data, 3),
             *(said.ctypes.data, logprobs.ctypes.data, logsumexp.ctypes.data),
         )
-    assert answer == outcome
+    return answer, int(said[0, 0])
+
+
+def test_a_selector_names_the_token_whose_inputs_it_lacks(kernels):
+    """The root's; that of a guess; and that of a candidate."""
+    selector, head = a_native_selector(kernels)
+    inputs, pairs = token_table(V), TokenRows(torch.randn(V, 2 * RANK), np.arange(V, dtype=np.int32))
+    network = selector.begin(head, torch.randn(2, 32), inputs, pairs)
+    inputs.places[4] = -1
+    assert outcome_of(network, [(-1, 4)]) == (_MISSING_INPUT, 4)
+    assert outcome_of(network, [(-1, 3)])[0] == _DONE
+    pairs.places[5] = -1
+    assert outcome_of(network, [(0, 5)]) == (_MISSING_INPUT, 5)
+    pairs.places[5] = 5
+    candidate = int(selector.read([0], [5]).tokens[0, 0])
+    pairs.places[candidate] = -1
+    assert outcome_of(network, [(0, next(token for token in (5, 6) if token != candidate))]) == (
+        _MISSING_INPUT, candidate,
+    )  # fmt: skip
 
 
 def test_more_rows_than_there_was_room_for_keep_what_was_said(kernels):

@@ -179,6 +179,8 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.log_probabilities.argtypes = [*(_POINTER,) * 3, *(_INTEGER,) * 4, *(_POINTER,) * 3]
     library.hydra_check.argtypes = [_POINTER]
     library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
+    library.selector_check.argtypes = [_POINTER]
+    library.selector_read_rows.argtypes = [_POINTER, _INTEGER, *(_POINTER,) * 2, _INTEGER, *(_POINTER,) * 3]
     library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
     library.cache_copy.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _POINTER, _INTEGER, _INTEGER]
     library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]

@@ -49,7 +49,7 @@ def _of(places: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[int, int]:
 
 _FIRST_ROOM = 64
 
-_SPARE = 512
+SPARE = 512
 """By so many tokens a head may grow before there must be more room."""
 
 _MOST_AHEAD = 1024
@@ -61,19 +61,25 @@ Row = tuple[int, int]
 States = HostRow | Tensor
 """The target's hidden states where a tree begins."""
 
-_Follows = tuple[int | None, int, int | None]
+Follows = tuple[int | None, int, int | None]
 """The address of the target's states, how far apart they are, and the address of what was made of them."""
 
 
-class CHydra(ctypes.Structure):
-    """`Hydra` of hydra.h."""
+class CStateMlp(ctypes.Structure):
+    """`StateMlp` of hydra.h."""
 
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("hidden", "inner", "taps")],
         ("epsilon", ctypes.c_float),
         ("mlp_norm", ctypes.c_void_p),
-        *[(name, CProduct) for name in ("fuse", "back", "gate_up", "down")],
+        *[(name, CProduct) for name in ("fuse", "gate_up", "down")],
     ]
+
+
+class CHydra(ctypes.Structure):
+    """`Hydra` of hydra.h."""
+
+    _fields_ = [("mlp", CStateMlp), ("back", CProduct)]
 
 
 class CHydraTree(ctypes.Structure):
@@ -106,7 +112,7 @@ class _CHydraReader(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("team", "head", "hydra", "tree")]
 
 
-class _Room:
+class TreeRoom:
     """Room for what is said of a tree's rows: states (n, d), the likeliest tokens and their log-probabilities.
 
     Heads grow from tree to tree, so logits lie one row behind the other in a buffer that is used again.
@@ -124,7 +130,16 @@ class _Room:
             self.logsumexp.ctypes.data,
         )
 
-    def keep(self, other: _Room, rows: int) -> None:
+    def as_c(self, named: NamedHead, follows: Follows, inputs: TokenRows, known: int, rows: int) -> CHydraTree:
+        """For C: so many rows are known, and so many may be."""
+        parents_at, tokens_at, states_at, *said_at = self.at
+        return CHydraTree(
+            *(rows, known, *follows, parents_at, tokens_at, states_at),
+            *inputs.as_c,
+            *(named.address, *said_at),
+        )
+
+    def keep(self, other: TreeRoom, rows: int) -> None:
         """Take over the first rows of another one."""
         for name in ("parents", "tokens", "states", "best", "logprobs", "logsumexp"):
             getattr(self, name)[:rows] = getattr(other, name)[:rows]
@@ -150,6 +165,40 @@ class NamedHead:
         return pointer("the tokens of a head", self.tokens, torch.int64, len(self.head))
 
 
+class StateMlp:
+    """The text's states made into one, and an MLP on that and a token, for C.
+
+    Attributes:
+        as_c: `StateMlp` of hydra.h; valid as long as this lives.
+    """
+
+    def __init__(self, network: Any) -> None:
+        """`network` is a head with `fuse`, `mlp_norm`, `gate_up` and `down`, whose products are `NativeLinear`."""
+        sizes = network.sizes
+        self.hidden, self.taps = sizes.hidden, len(sizes.taps)
+        self._norm = network.mlp_norm.detach().float().contiguous()
+        self._products = network.fuse.product, network.gate_up.product, network.down.product
+        self.as_c = CStateMlp(
+            *(sizes.hidden, sizes.inner, self.taps, sizes.epsilon),
+            pointer("a norm", self._norm, torch.float32, sizes.hidden),
+            *(product.as_c() for product in self._products),
+        )
+
+    def follow(self, states: States) -> Follows:
+        """The address of the target's states, how far apart they are, and the address of what was made of them."""
+        if isinstance(states, HostRow):
+            sizes = states.layers, states.width
+            if sizes != (self.taps, self.hidden):
+                raise ModelError(f"the native kernels refuse states: {sizes}, not {(self.taps, self.hidden)}")
+            return states.address, states.apart, None
+        if states.dim() == 1:
+            return None, self.hidden, pointer("states", states, torch.float32, self.hidden)
+        shape, (apart, together) = states.shape, states.stride()
+        if shape != (self.taps, self.hidden) or together != 1 or states.dtype != torch.float32:
+            raise ModelError(f"the native kernels refuse states: {tuple(shape)}, not {(self.taps, self.hidden)}")
+        return states.data_ptr(), apart, None
+
+
 class _Reader:
     """A reader of one tree after another for other compiled code, as long as head, inputs and room stay."""
 
@@ -160,7 +209,7 @@ class _Reader:
         hydra: CHydra,
         named: NamedHead,
         inputs: TokenRows,
-        room: _Room,
+        room: TreeRoom,
         tree: CHydraTree,
     ) -> None:
         self._kernels, self._threads, self._tree = kernels, threads, tree
@@ -168,14 +217,14 @@ class _Reader:
         self._head = named.head.as_c
         self._states: States | None = None
         self._c = _CHydraReader(None, *(ctypes.addressof(each) for each in (self._head, hydra, tree)))
-        self.network = CompiledNetwork(kernels.read_rows_address, ctypes.addressof(self._c), self)
+        self.network = CompiledNetwork(kernels.address_of("hydra_read_rows"), ctypes.addressof(self._c), self)
 
-    def suits(self, named: NamedHead, inputs: TokenRows, room: _Room, rows: int) -> bool:
+    def suits(self, named: NamedHead, inputs: TokenRows, room: TreeRoom, rows: int) -> bool:
         """Whether it reads with these, and so many rows."""
         ours = self._given
         return ours[0] is named and ours[1] is inputs and ours[2] is room and rows <= self._tree.room
 
-    def begin(self, states: States, follows: _Follows) -> None:
+    def begin(self, states: States, follows: Follows) -> None:
         """A tree begins behind these states."""
         self._states = states  # C has their address
         self._tree.known = 0
@@ -195,16 +244,11 @@ class NativeHydra:
         """No tree yet; `network` is a `models.draft_heads.hydra.Hydra` whose products are `NativeLinear`."""
         sizes = network.sizes
         self._kernels, self._threads = kernels, threads
-        self._hidden, self._taps = sizes.hidden, len(sizes.taps)
-        self._norm = network.mlp_norm.detach().float().contiguous()
-        self._products = network.fuse.product, network.back.product, network.gate_up.product, network.down.product
-        self._c = CHydra(
-            *(sizes.hidden, sizes.inner, self._taps, sizes.epsilon),
-            pointer("a norm", self._norm, torch.float32, sizes.hidden),
-            *(product.as_c() for product in self._products),
-        )
+        self._hidden = sizes.hidden
+        self._mlp, self._back = StateMlp(network), network.back.product
+        self._c = CHydra(self._mlp.as_c, self._back.as_c())
         kernels.check_hydra(self._c)
-        self._room = _Room(_FIRST_ROOM, sizes.hidden, 0)
+        self._room = TreeRoom(_FIRST_ROOM, sizes.hidden, 0)
         self._known = 0
         self._reader: _Reader | None = None
 
@@ -220,7 +264,7 @@ class NativeHydra:
             Of each row that was read the row it follows, −1 for the root's, and its token.
         """
         self._known = 0
-        return self._read(named, self._follow(states), inputs, [-1], [root], _search(ahead))
+        return self._read(named, self._mlp.follow(states), inputs, [-1], [root], _search(ahead))
 
     def after(self, named: NamedHead, inputs: TokenRows, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Read tokens behind other rows; `inputs` knows them."""
@@ -228,7 +272,7 @@ class NativeHydra:
 
     def compiled(self, named: NamedHead, states: States, inputs: TokenRows, rows: int) -> CompiledNetwork:
         """Begin a tree that other compiled code reads, up to so many rows; the rest is as for `first`."""
-        self._known, follows = 0, self._follow(states)
+        self._known, follows = 0, self._mlp.follow(states)
         reader = self._reader
         if reader is None or not reader.suits(named, inputs, self._room, rows):
             tree = self._tree(named, follows, inputs, 0, rows)
@@ -247,24 +291,10 @@ class NativeHydra:
         every = named.possible, room.logsumexp[picked]
         return Guessed(*said, *every, lambda: room.logits[: known * width].view(known, width)[picked])
 
-    def _follow(self, states: States) -> _Follows:
-        """The address of the target's states, how far apart they are, and the address of what was made of them."""
-        if isinstance(states, HostRow):
-            sizes = states.layers, states.width
-            if sizes != (self._taps, self._hidden):
-                raise ModelError(f"the native kernels refuse states: {sizes}, not {(self._taps, self._hidden)}")
-            return states.address, states.apart, None
-        if states.dim() == 1:
-            return None, self._hidden, pointer("states", states, torch.float32, self._hidden)
-        shape, (apart, together) = states.shape, states.stride()
-        if shape != (self._taps, self._hidden) or together != 1 or states.dtype != torch.float32:
-            raise ModelError(f"the native kernels refuse states: {tuple(shape)}, not {(self._taps, self._hidden)}")
-        return states.data_ptr(), apart, None
-
     def _read(
         self,
         named: NamedHead,
-        follows: _Follows,
+        follows: Follows,
         inputs: TokenRows,
         parents: Sequence[int],
         tokens: Sequence[int],
@@ -281,20 +311,14 @@ class NativeHydra:
             zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
         )
 
-    def _tree(self, named: NamedHead, follows: _Follows, inputs: TokenRows, first: int, end: int) -> CHydraTree:
+    def _tree(self, named: NamedHead, follows: Follows, inputs: TokenRows, first: int, end: int) -> CHydraTree:
         """For C: so many rows are known, and there is room for so many."""
         width = len(named.head)
         if end > self._room.rows or width > self._room.width:
-            room = _Room(max(end, self._room.rows), self._hidden, max(width, self._room.width) + _SPARE)
+            room = TreeRoom(max(end, self._room.rows), self._hidden, max(width, self._room.width) + SPARE)
             room.keep(self._room, first)
             self._room = room
-        room = self._room
-        parents_at, tokens_at, states_at, *said_at = room.at
-        return CHydraTree(
-            *(end, first, *follows, parents_at, tokens_at, states_at),
-            *inputs.as_c,
-            *(named.address, *said_at),
-        )
+        return self._room.as_c(named, follows, inputs, first, end)
 
 
 def _search(ahead: Ahead | None) -> CSearch | None:

@@ -7,7 +7,7 @@ import itertools
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from threading import RLock
 from typing import Any
 
@@ -163,9 +163,17 @@ class Kernels:
             about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(tree), rows
             looking = None if search is None else ctypes.byref(search)
             outcome = self._library.hydra_read(self._team_of(threads), *about, looking)
-        if outcome == _NOT_NUMBERS:
-            raise NotNumbers("a trained drafter")
-        self._done(outcome)
+        self._drafted(outcome)
+
+    def check_selector(self, selector: Any) -> None:
+        """Make sure that the sizes of heads with scores of pairs agree; `selector` as selector.h declares it."""
+        self._done(self._library.selector_check(ctypes.byref(selector)))
+
+    def selector_read(self, threads: int, reader: Any, rows: int, *about: int) -> None:
+        """The next rows of a tree; `reader` and what is `about` them as `selector_read_rows` takes them."""
+        with self._passing:
+            reader.team = self._team_of(threads)
+            self._drafted(self._library.selector_read_rows(ctypes.byref(reader), rows, *about))
 
     def check_linear(self, product: Any) -> None:
         """Raise ModelError if the sizes of a product by itself do not agree with one another."""
@@ -254,10 +262,9 @@ class Kernels:
         """Give it back: others may use it again."""
         self._passing.release()
 
-    @cached_property
-    def read_rows_address(self) -> int:
-        """Address of `hydra_read_rows`."""
-        address = ctypes.cast(self._library.hydra_read_rows, _POINTER).value
+    def address_of(self, function: str) -> int:
+        """Address of a function, for other compiled code."""
+        address = ctypes.cast(self._library[function], _POINTER).value
         assert address is not None, "the library has it"
         return address
 
@@ -292,6 +299,11 @@ class Kernels:
             self._threads = threads
             self._let_go = weakref.finalize(self, self._library.team_free, self._team)
         return self._team
+
+    def _drafted(self, outcome: int) -> None:
+        if outcome == _NOT_NUMBERS:
+            raise NotNumbers("a trained drafter")
+        self._done(outcome)
 
     def _done(self, outcome: int) -> None:
         if outcome == _NO_MEMORY:

@@ -17,6 +17,7 @@
 #include "linear.h"
 #include "qkv.h"
 #include "recurrence.h"
+#include "selector.h"
 #include "whole_pass.h"
 
 /* The stretch of the cache that each row sees, once for a pass: texts that are read together lie far apart. */

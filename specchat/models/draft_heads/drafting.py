@@ -22,7 +22,8 @@ from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.request import CHUNK_TOKENS
 from specchat.core.states import HostRow, TextStates, host_row_of, row_of, rows_by_token
 from specchat.core.tree import TokenTree
-from specchat.models.cpu_kernels.hydra import TokenRows
+from specchat.models.cpu_kernels.hydra import NamedHead, TokenRows
+from specchat.models.cpu_kernels.linear import NativeHead
 from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.draft_heads.layers import AttentionRows, DecoderLayer
@@ -93,6 +94,10 @@ class TextInputs:
             if states.first <= position:
                 return host_row_of(states.layers, self._taps, position - states.first)
         return None
+
+    def for_c(self, position: int) -> HostRow | Tensor:
+        """Where the states at a position lie, or `at`."""
+        return self.host_row(position) or self.at(position)
 
     def rows(self, first: int, end: int) -> Tensor:
         """(end − first, d) rows of these positions."""
@@ -245,6 +250,14 @@ class DraftingInputs:
         tokens, highest, logsumexp = to_host(said.likeliest, said.highest, said.logsumexp)
         logprobs, logits = highest.astype(np.float64) - logsumexp[:, None], said.logits
         return Guessed(tokens, logprobs, self.head.tokens.numpy(), logsumexp, lambda: drawable(logits))
+
+    def head_for_c(self, before: NamedHead | None) -> NamedHead:
+        """The output head for compiled code; `before` where that is still the same."""
+        head = self.head
+        if before is not None and before.tokens is head.tokens:
+            return before
+        assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
+        return NamedHead(head.product, head.tokens)
 
     def complete(self, history: Sequence[int]) -> bool:
         """Whether this text but its last token is known, and the state of the last but one. The last can be guessed

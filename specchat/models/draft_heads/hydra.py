@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
-from specchat.core.states import HostRow
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.cpu_kernels.hydra import NamedHead, NativeHydra, Row
 from specchat.models.cpu_kernels.kernels import kernels_for
-from specchat.models.cpu_kernels.linear import NativeHead, NativeLinear
+from specchat.models.cpu_kernels.linear import NativeLinear
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
@@ -188,7 +187,7 @@ class NativeSteps:
 
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
         inputs = self._given.tokens.within([root])
-        return self._network.first(self._head, self._states(position), inputs, root, ahead)
+        return self._network.first(self._head, self._given.text.for_c(position), inputs, root, ahead)
 
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         self._network.after(self._head, self._given.tokens.within(tokens), parents, tokens)
@@ -198,15 +197,9 @@ class NativeSteps:
 
     def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork:
         inputs = self._given.tokens.within(tokens)
-        return self._network.compiled(self._head, self._states(position), inputs, rows)
-
-    def _states(self, position: int) -> HostRow | Tensor:
-        return self._given.text.host_row(position) or self._given.text.at(position)
+        return self._network.compiled(self._head, self._given.text.for_c(position), inputs, rows)
 
     @property
     def _head(self) -> NamedHead:
-        head = self._given.head
-        if self._named is None or self._named.tokens is not head.tokens:
-            assert isinstance(head.product, NativeHead), "loading gives kernels to all of a network or to nothing"
-            self._named = NamedHead(head.product, head.tokens)
+        self._named = self._given.head_for_c(self._named)
         return self._named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,9 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.device_copy import to_host
-from specchat.core.drafting_networks import Guessed
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
+from specchat.models.cpu_kernels.hydra import NamedHead
+from specchat.models.cpu_kernels.kernels import kernels_for
+from specchat.models.cpu_kernels.linear import NativeLinear
+from specchat.models.cpu_kernels.selector import NativeSelector
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import DraftingInputs, LastEntryAlone, ParallelDrafting, TokenInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
@@ -110,21 +116,72 @@ class Selector(DraftHead[SelectorSizes]):
         return SelectorDrafting(self, given)
 
 
+CANDIDATES = 32
+"""So many of the likeliest tokens of a depth can be guessed there: their pairs with the token before are scored."""
+
+
 class SelectorDrafting(ParallelDrafting):
-    """One call for a whole tree; then every node reads its depth's candidates beside the scores behind its token."""
+    """One call for a whole tree; then every node reads its depth's candidates beside the scores behind its token.
+
+    Where the network runs in C, all of that is one call.
+    """
 
     def __init__(self, network: Selector, given: DraftingInputs) -> None:
         sizes, reading = network.sizes, LastEntryAlone(network.entries, given)
         super().__init__(sizes.taps, sizes.heads, network.ahead, reading, given)
         self._network = network
+        self._native: NativeSelector | None = None
+        if isinstance(network.fuse, NativeLinear):  # on the target's threads, which have nothing else to do meanwhile
+            self._native = NativeSelector(kernels_for(), given.threads, network, CANDIDATES)
+        self._named: NamedHead | None = None
+        self._added: list[int] = []  # tokens of the text that can be guessed
+        self._last = 0  # position of the token before the root
+        self._row_of: dict[int, int] = {}  # node → row
         self._pairs = TokenInputs(
             self._write, len(given.tokens.within([]).places), 2 * network.sizes.rank, network.shared.tokens.tolist()
         )
 
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        self._last = len(history) - 2
+        return super().begin(history, ahead)
+
+    def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
+        return None if self._native is None else self._begin_in_c(self._native, tokens)
+
+    def count_passes(self, count: int) -> None:
+        """One, however many levels were scored."""
+        super().count_passes(min(count, 1))
+
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        if self._native is not None:
+            return self._read_in_c(self._native, tree, nodes)
         base = super().read(tree, nodes)
+        base = replace(base, tokens=base.tokens[:, :CANDIDATES], logprobs=base.logprobs[:, :CANDIDATES])
         return base if nodes[0] == ROOT else self._behind([tree.tokens[node] for node in nodes], base)
+
+    def _begin_in_c(self, native: NativeSelector, tokens: Sequence[int]) -> CompiledNetwork:
+        """A tree begins in C, whose root is the first of these tokens; pairs of all of them may be asked for."""
+        given = self._given
+        named = given.head_for_c(self._named)
+        if named is not self._named or len(tokens) > 1:
+            self._named, self._added = named, named.tokens[len(self._network.shared.tokens) :].tolist()
+            self._pairs.within([*self._added, *tokens])
+        inputs, pairs = given.tokens.within(tokens[:1]), self._pairs.within(tokens)
+        return native.begin(named, given.text.for_c(self._last), inputs, pairs)
+
+    def _read_in_c(self, native: NativeSelector, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
+        tokens = [tree.tokens[node] for node in nodes]
+        if nodes[0] == ROOT:
+            self._begin_in_c(native, tokens)
+            super().count_passes(1)
+            self._row_of = {}
+            behind = [-1]
+        else:
+            self._pairs.within([*self._added, *tokens])
+            behind = [self._row_of[tree.parents[node]] for node in nodes]
+        self._row_of.update(zip(nodes, itertools.count(len(self._row_of)), strict=False))
+        return native.read(behind, tokens)
 
     def _behind(self, tokens: Sequence[int], base: Guessed) -> Guessed:
         """The guesses after these tokens: the candidates of their depth in the order of the sums."""

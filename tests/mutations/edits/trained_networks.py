@@ -31,7 +31,7 @@ EDITS = (
         "drafter hydra",
         "leaves the norm's factors out in C",
         "models/cpu_kernels/hydra.h",
-        "round_states(p, h->mlp_norm);",
+        "round_states(p, m->mlp_norm);",
         "round_states(p, NULL);",
         ("tests/models/test_native_linear.py", "-k", "hydra"),
     ),
@@ -186,6 +186,14 @@ EDITS = (
         "self._pairs.of(tokens)[:, :rank]",
         "self._pairs.of(tokens)[:, rank:]",
         ("tests/models/test_learned_drafting.py", "-k", "selector"),
+    ),
+    Mutation(
+        "drafter selector",
+        "scores a guess in C as if it stood before itself",
+        "models/cpu_kernels/selector.h",
+        "2 * (size_t)s->rank + s->rank;",
+        "2 * (size_t)s->rank;",
+        ("tests/models/test_native_linear.py", "-k", "score_of_a_pair"),
     ),
     Mutation(
         "drafter amphista",
