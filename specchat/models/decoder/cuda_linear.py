@@ -20,7 +20,7 @@ from specchat.models.weights.weight_source import GROUP, FourBit
 _MANY_ROWS = 64
 """From so many rows on, 8-bit weights are turned into bfloat16: reading them no longer takes the time."""
 
-_REBUILT_ROWS = 512
+_REBUILT_ROWS = 513
 """From so many rows on, 4-bit weights are rebuilt in bfloat16. Chosen by the bytes that this moves, 280 GB for an 8B's
 whatever the number of rows; times on a device are not measured."""
 
