@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from specchat.core.costs import Costs, interpolate, marginal
-from specchat.core.round import Round
+from specchat.core.round import JointPass, Round
 from specchat.indexes.running_estimates import RecentCostFit
 
 UNKNOWN_ROW = 0.1
@@ -47,18 +47,21 @@ class LearntCosts:
         self._points: tuple[tuple[int, float], ...] = ()
         self._rows: list[float] = []
         self.texts, self._others = 1, 0  # of the last pass: texts, and rows of other texts
+        self._joint: JointPass | None = None  # the last pass, if it read several texts
         self._draw()
 
     def observe(self, round: Round) -> None:
-        """One verification was timed, of this round alone or with trees of other texts."""
+        """One verification was timed, of this round alone or with trees of other texts. It counts once for all."""
         joint = round.timings.joint
         texts, others = (1, 0) if joint is None else (joint.texts, joint.rows - round.rows)
         if (texts, others) != (self.texts, self._others):
             self.texts, self._others, self._rows = texts, others, []
+            self._charge()
         if joint is None:
             self.add(round.rows, round.timings.verify_s)
-        else:
+        elif joint is not self._joint:
             self.add(joint.rows, joint.seconds)
+        self._joint = joint
 
     def charged_s(self, round: Round) -> float:
         """Seconds of a round's verification that its text is charged with."""
@@ -110,10 +113,12 @@ class LearntCosts:
     @property
     def _others_s(self) -> float:
         """Seconds of a pass that other texts are charged with, whatever this one reads."""
-        if self.texts == 1:
-            return 0.0
-        plain_s = interpolate(self._points, self.texts) / self.texts
-        return self._factor * (interpolate(self._points, self._others + 1) - plain_s)
+        return self._factor * self._of_others
+
+    def _charge(self) -> None:
+        """Work out what other texts are charged with by the curve as it is drawn."""
+        plain = interpolate(self._points, self.texts) / self.texts
+        self._of_others = 0.0 if self.texts == 1 else interpolate(self._points, self._others + 1) - plain
 
     def _correct_shape(self, ratio: float) -> None:
         """One row takes `ratio` of what was thought, and any other number of rows as long as was thought."""
@@ -143,3 +148,4 @@ class LearntCosts:
         most = itertools.accumulate((seconds for _, seconds in known), max)
         self._points = tuple((rows, seconds) for (rows, _), seconds in zip(known, most, strict=True))
         self._rows = []
+        self._charge()

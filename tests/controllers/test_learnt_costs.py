@@ -1,9 +1,12 @@
 """What verifications take, learnt from rounds: the machine's speed, and what rows take relative to each other."""
 
+from dataclasses import replace
+
 import pytest
-from goodput_rounds import costs
+from goodput_rounds import a_round, costs
 
 from specchat.controllers.learnt_costs import LearntCosts
+from specchat.core.round import JointPass
 
 
 def test_a_plain_round_among_wider_ones_tells_what_one_row_takes():
@@ -45,3 +48,17 @@ def test_without_a_profile_one_disturbed_round_is_soon_forgotten():
     for index in range(24):
         subject.add((1, 4)[index % 2], 3.0 if index == 3 else 1.0)
     assert subject.verify_s(4) == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_pass_over_several_texts_is_timed_once_though_each_of_them_tells_of_it():
+    """One that took twice as long corrects the profile as a pass over one text does, and what a text pays follows."""
+    together, once = (LearntCosts(costs(per_row=0.1)) for _ in range(2))
+    for took_s in (1.7, 3.4, 3.4):
+        joint = JointPass(4, 8, took_s)
+        for _ in range(4):
+            done = a_round(1, 1)
+            together.observe(replace(done, timings=replace(done.timings, joint=joint)))
+        once.add(8, took_s)
+        alone_s = once.verify_s(4) / 4
+        assert together.one_s == pytest.approx(alone_s)
+        assert together.verify_s(3) == pytest.approx(alone_s + once.verify_s(9) - once.verify_s(7))
