@@ -7,6 +7,7 @@ A family of methods is a `Table`. Listing one reads names and sentences only, so
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -120,6 +121,7 @@ def _storable(number: int, name: str) -> int:
     return number
 
 
+@functools.cache
 def options_of(dataclass_type: type) -> tuple[Option, ...]:
     """The options an options dataclass declares, in order."""
     types = get_type_hints(dataclass_type)
