@@ -81,11 +81,11 @@ def measure_server(
     for guesses in (False, True):
         for streams in STREAMS:
             progress(f"{streams} at a time, {'with' if guesses else 'without'} guesses")
-            with _server([*words, *([] if guesses else ["--controller=off"]), f"--parallel={streams}"]) as client:
-                client.ask(_WARM, 16)
+            flags = [*words, *([] if guesses else ["--controller=off"]), f"--parallel={streams}"]
+            with _server(flags) as client, ThreadPoolExecutor(streams) as clients:
+                list(clients.map(lambda _: client.ask(_WARM, 16), range(streams)))  # what each place makes once
                 began = time.perf_counter()
-                with ThreadPoolExecutor(streams) as clients:
-                    taken = list(clients.map(lambda question: client.ask(question, max_tokens), questions))
+                taken = list(clients.map(lambda question: client.ask(question, max_tokens), questions))
                 seconds = time.perf_counter() - began
             texts = [reply.text for reply in taken]
             alone = alone or texts
