@@ -22,6 +22,7 @@ from typing import Any
 
 _PROMPT = "Write a Python class for a bank account with deposit, withdraw and a history. Include docstrings and tests."
 _GROUPS = Path("/sys/fs/cgroup")
+_OPTIONS = ("hydra.tokens=16384",)
 
 
 class Group:
@@ -181,12 +182,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--pair", default="qwen-coder")
     parser.add_argument("--shares", default="100,75,50", help="per cent of the weights that stay in memory")
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--nodes", type=int, default=64)
-    parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--nodes", type=int, default=128)
+    parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--controller", default="goodput")
+    parser.add_argument("--option", action="append", metavar="NAME=NUMBER", help="by default hydra.tokens=16384")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
-    changes = {"nodes": given.nodes, "width": given.width, "controller": given.controller}
+    options = {name: int(number) for name, _, number in (one.partition("=") for one in given.option or _OPTIONS)}
+    changes = {"nodes": given.nodes, "width": given.width, "controller": given.controller, "method_options": options}
     found = {}
     for share in given.shares.split(","):
         memory = memory_for(given.pair, float(share) / 100, changes)

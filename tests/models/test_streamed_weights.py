@@ -15,14 +15,20 @@ import torch
 import transformers
 from native_kit import needs_native
 from test_decoder import SIZES, V, branching_tree, prompt, source_of
+from tiny_models import add_tiny_pair
 
+from specchat.config import config_dir
 from specchat.core.memory import PairMemory
 from specchat.core.request import FIRST, PassRequest
 from specchat.core.tree import TokenTree
+from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Load
 from specchat.engine.server import memory
+from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.memory import limit_memory
 from specchat.engine.server.open_pair import OpenPair
+from specchat.engine.server.worker import Worker
 from specchat.errors import MemoryLimitTooLow, PackedWeightsError
 from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.cpu_kernels import streamed_weights
@@ -301,6 +307,30 @@ def test_a_pair_whose_layers_cannot_be_read_any_more_is_loaded_anew(streamed, tm
     with pytest.raises(PackedWeightsError):
         some_passes(network)
     assert not OpenPair.serves(opened, settings)
+
+
+def test_trees_get_wider_where_nobody_named_their_size(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    add_tiny_pair(tmp_path)
+    said = []
+    worker = Worker(CommandQueue(), said.append)
+
+    def sizes(**changes):
+        worker.answer(Load({"pair": "tiny", "dtype": "float32", **changes}))
+        assert isinstance(said[-1], ev.Ready), said[-1]
+        return said[-1].settings["nodes"], said[-1].settings["width"]
+
+    shipped = sizes(controller="goodput")
+    assert shipped[0] < 64
+    monkeypatch.setattr(LoadedPair, "streaming", property(lambda pair: "1 of 2 layers stay in memory"))
+    assert sizes(controller="goodput") == (128, 16)
+    assert said[-1].settings["method_options"] == {"hydra.tokens": 16384}
+    assert sizes(controller="goodput", nodes=5, method_options={"hydra.tokens": 7}) == (5, 16)
+    assert said[-1].settings["method_options"] == {"hydra.tokens": 7}
+    assert sizes(controller="goodput", nodes=200, width=2) == (200, 2)
+    assert sizes(controller="fixed") == shipped
+    (config_dir() / "config.toml").write_text("[settings]\nwidth = 3\n", encoding="utf-8")
+    assert sizes(controller="goodput") == (128, 3)
 
 
 def test_too_little_for_the_head_and_two_layers_is_refused_before_anything_is_packed(net, limit, tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -173,6 +174,21 @@ def limit_memory(
 _TRAINED, _TRAINED_AT_FIRST = 8, 14
 """Bytes of a trained drafter with its part of the head for each byte of its file, and while it is read, measured."""
 
+_STREAMED: dict[str, int] = {"nodes": 128, "width": 16}
+_STREAMED_OPTIONS = {"hydra.tokens": 16384}
+"""Where layers are read from the disk in every pass and the user named nothing else: the least ceilings of a tree, and
+how many tokens a network can guess. Rows and drafting cost next to nothing there until they take as long as reading,
+which `goodput` measures."""
+
+
+def widened(settings: Settings, stated: Mapping[str, Any]) -> Settings:
+    """The settings of a target whose layers are read in every pass; what the user stated stays as it is."""
+    if settings.controller != "goodput":
+        return settings
+    wider = {name: max(most, getattr(settings, name)) for name, most in _STREAMED.items() if name not in stated}
+    return settings.but({**wider, "method_options": {**_STREAMED_OPTIONS, **settings.method_options}})
+
+
 _USEFUL_TOKENS = 2048
 """The context that there is room for before layers stay in memory."""
 
@@ -186,8 +202,8 @@ def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_
     network = streaming_network(pair.target)
     if network is None or network.streamed is None:
         return 0
-    tokens = min(_USEFUL_TOKENS, pair.target.context_tokens)
-    useful = max(pair.plain_bytes(tokens), pair.round_bytes(settings.nodes, tokens) + pair.kept_bytes(settings.nodes))
+    tokens, nodes = min(_USEFUL_TOKENS, pair.target.context_tokens), widened(settings, {}).nodes
+    useful = max(pair.plain_bytes(tokens), pair.round_bytes(nodes, tokens) + pair.kept_bytes(nodes))
     least = pair.plain_bytes(LEAST_TOKENS) + _TRAINED_AT_FIRST * trained_bytes
     room = room_bytes - least
     if network.streamed.all_bytes > room:

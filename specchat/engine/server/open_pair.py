@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specchat.config import load_catalog, settings_of, starting_pair, state_dir
+from specchat.config import load_catalog, settings_of, starting_pair, state_dir, user_settings
 from specchat.core.round import Ledger
 from specchat.core.seams import Model, TargetElsewhere
 from specchat.decoding.combinations import refuse_unknown_drafts
@@ -23,7 +23,7 @@ from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.load_times import LoadTimes
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.measured_passes import ProfileStore, kept_profiles
-from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak
+from specchat.engine.server.memory import free_memory, limit_without_drafts, memory_bytes, watch_peak, widened
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import CombinationError, EngineError, NotEnoughMemory, SpecchatError
 from specchat.models.decoder.cached_model import CachedModel
@@ -313,12 +313,15 @@ class CurrentPair:
     def load(self, changes: dict[str, Any]) -> OpenPair:
         """Use the pair that these settings name; where that fails, the one before stays."""
         loader = self._loader(self._load_cancelled)
-        settings = settings_of(loader.catalog.pair(starting_pair(changes)), changes)
+        pair = loader.catalog.pair(starting_pair(changes))
+        settings = settings_of(pair, changes)
         if self._open is not None and self._open.serves(settings):
             loaded = replace(self._open.loaded.using(settings.threads), trained=loader.trained_drafters(settings))
             loaded = loader.add_drafts(loaded, settings, fetches=True)
         else:
             loaded = self._load(loader, settings)
+        if loaded.streaming:
+            settings = widened(settings, {**user_settings(), **pair.own, **changes})
         return self._take(loaded, settings)
 
     def _loader(self, cancelled: Callable[[], bool]) -> Loader:

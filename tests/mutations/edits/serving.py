@@ -25,6 +25,14 @@ EDITS = (
     ),
     Mutation(
         "serving",
+        "asks an engine on whose target is lost",
+        "Scheduler._take",
+        "self._engine.close()",
+        "pass",
+        (SCHEDULER, "-k", "that_is_lost"),
+    ),
+    Mutation(
+        "serving",
         "leaves who has left in the queue",
         "Scheduler._leave",
         "self._waiting.remove(ticket)",
