@@ -168,7 +168,7 @@ class Goodput(Controller):
 
     def save_state(self) -> bytes:
         """Nothing before a round had a guess, nor of passes that other texts shared."""
-        from specchat.controllers.drafting_account import (  # where a GPU is measured msgspec is missing
+        from specchat.controllers.kept_account import (  # where a GPU is measured msgspec is missing
             ROWS,
             KeptAccount,
         )
@@ -182,7 +182,7 @@ class Goodput(Controller):
 
     def restore_state(self, state: bytes) -> None:
         """Plan from the first round on as an earlier engine did; its rounds are outweighed soon."""
-        from specchat.controllers.drafting_account import ROWS, KeptAccount
+        from specchat.controllers.kept_account import ROWS, KeptAccount
 
         kept = KeptAccount.decoded(state)
         self.costs.recall(tuple(zip(ROWS, kept.verify, strict=True)))

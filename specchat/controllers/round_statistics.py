@@ -13,7 +13,7 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.indexes.running_estimates import RecentCostFit
 
 if TYPE_CHECKING:
-    from specchat.controllers.drafting_account import KeptStatistics
+    from specchat.controllers.kept_account import KeptStatistics
 
 UNKNOWN_RATE = 0.6
 """The acceptance rate assumed at the first depth until it is measured."""
@@ -201,7 +201,7 @@ class RoundStatistics:
 
     def kept(self) -> KeptStatistics:
         """What a later engine may begin with."""
-        from specchat.controllers.drafting_account import KeptStatistics  # where a GPU is measured msgspec is missing
+        from specchat.controllers.kept_account import KeptStatistics  # where a GPU is measured msgspec is missing
 
         means = {name: getattr(self, name).value for name in _MEANS}
         seen = itertools.takewhile(lambda average: average.seen, self.accepted)
