@@ -258,4 +258,6 @@ def test_on_a_gpu_the_kernels_are_recorded_and_texts_are_the_targets(models, tmp
     setup = Setup.on("cuda", tiny=True, weights=models["weights"], target=models["weights"], draft=models["draft"])
     file = tmp_path / "r.json"
     assert check(setup, file, say=print, show=print).code == 0
-    assert all(way["recorded"] for way in json.loads(file.read_text())["parts"]["gaps"]["outcome"]["figures"]["rounds"])
+    parts = json.loads(file.read_text())["parts"]
+    assert all(way["recorded"] for way in parts["gaps"]["outcome"]["figures"]["rounds"])
+    assert all(way["replayed"] == 1 for way in parts["decode"]["outcome"]["figures"]["decoding"])

@@ -116,6 +116,27 @@ class TestOnADevice:
                     model.keep(tree.path(len(tree) - 1))
             said.append(torch.cat(logits))
         torch.testing.assert_close(*said, rtol=1e-3, atol=1e-3)
+        assert (chosen.records, chosen.trouble) == (True, "")
+        assert chosen.replayed >= 20, "every tree is read by a recording"
+
+    def test_recordings_of_two_models_stay_in_use_and_the_cache_where_it_is(self):
+        networks = [cuda_network(on_device(family))[0] for family in ("llama", "qwen3")]
+        models = [Decoder(network, 2000) for network in networks]
+        where = []
+        for model in models:
+            model.limit_context_(1500)
+            where.append([stored.data_ptr() for stored in model.cache.room_for(0, model.network.like)])
+        for length in (20, 600, 1100, 1490):
+            for model in models:
+                model.prefill(prompt(length))
+                replayed = model.network.replayed
+                for first in (3, 5):
+                    model.read(chain(4, first))
+                    model.keep([])
+                assert model.network.replayed == replayed + 2
+        for chosen, model, before in zip(networks, models, where, strict=True):
+            assert (chosen.records, chosen.trouble) == (True, "")
+            assert [stored.data_ptr() for stored in model.cache.room_for(0, chosen.like)] == before
 
     @pytest.mark.parametrize("precision", ["bfloat16", "int8", "float32"])
     def test_loading_chooses_recorded_passes(self, precision):
@@ -128,7 +149,8 @@ class TestOnADevice:
         assert chosen.precision == precision
 
     def test_a_replayed_round_takes_no_memory_and_waits_only_for_the_tokens(self):
-        model = Decoder(GraphNetwork(EagerNetwork(on_device("llama")), recorder_here()), 512)
+        network = GraphNetwork(EagerNetwork(on_device("llama")), recorder_here())
+        model = Decoder(network, 512)
         model.prefill(prompt(30))
         rounds_within(nullcontext, model, 4)  # recorded here
         took = torch.cuda.memory_stats()["segment.all.allocated"]
@@ -136,6 +158,7 @@ class TestOnADevice:
         rounds_within(quick, model, 8)
         assert torch.cuda.memory_stats()["segment.all.allocated"] == took
         assert torch.cuda.memory_allocated() == held
+        assert network.replayed >= 12
 
     def test_the_control_of_waiting_is_awake(self):
         logits = torch.zeros(3, device="cuda")

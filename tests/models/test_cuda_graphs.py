@@ -79,11 +79,12 @@ def test_what_was_recorded_for_one_pass_serves_others():
     for first in (1, 2, 3):
         recorded.read(chain(0, first))
         recorded.keep([])
-    made = recorder.recordings
+    made, replayed = recorder.recordings, recorded.network.replayed
     for first in (4, 5, 6, 7):
         recorded.read(chain(0, first))
         recorded.keep([])
     assert recorder.recordings == made
+    assert recorded.network.replayed == replayed + 4
 
 
 def test_a_tree_read_level_by_level_says_the_same():
@@ -299,3 +300,4 @@ def test_a_device_that_cannot_record_gets_the_eager_layers():
 
     both_say_the_same((plain, recorded), rounds)
     assert recorder.recordings == 1, "it is not tried again and again"
+    assert recorded.network.replayed == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from specchat.errors import UsageError
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.machine import choose_precision
 from tools.gpu.bandwidth import bandwidth_of
 from tools.gpu.random_model import large, random_model, random_prompt, read_bytes
@@ -21,7 +22,16 @@ def measure(setup: Setup, results: Results) -> Outcome:
     allowed = bandwidth_of(setup, results)
     offered, notes = _offered(setup)
     found = [figures for precision in offered for figures in _in_precision(setup, precision, allowed)]
-    columns = ("model", "number format, kernels", "context", "tok/s", "GB a token", "GB/s", "of the bandwidth")
+    columns = (
+        "model",
+        "number format, kernels",
+        "context",
+        "tok/s",
+        "GB a token",
+        "GB/s",
+        "of the bandwidth",
+        "replayed",
+    )
     plain = [figures for figures in found if figures["precision"] == setup.precision]
     goals = [
         Goal(f"plain decoding, share of the bandwidth at {figures['context']} tokens", figures["share"], WANTED_SHARE)
@@ -45,8 +55,9 @@ def _in_precision(setup: Setup, precision: str, allowed: float) -> list[dict[str
 def _at(setup: Setup, model: Decoder, precision: str, context_tokens: int, allowed: float) -> dict[str, Any]:
     running = Running.begin(model, PLAIN, random_prompt(model, context_tokens))
     running.run(setup.extent.warm_rounds)
-    began = len(running.context.history)
+    began, before = len(running.context.history), _passes(model)
     stretch = running.run(setup.extent.rounds)
+    replayed, passes = (now - then for now, then in zip(_passes(model), before, strict=True))
     needed = read_bytes(model, precision, (began + len(running.context.history)) // 2)
     rate = needed / stretch.round_s
     return {
@@ -55,7 +66,14 @@ def _at(setup: Setup, model: Decoder, precision: str, context_tokens: int, allow
         "bytes_per_token": needed,
         "bytes_per_s": rate,
         "share": rate / allowed,
+        "replayed": replayed / passes,
     }
+
+
+def _passes(model: Decoder) -> tuple[int, int]:
+    """How many passes were replays of a recording, and how many there were."""
+    network = model.network
+    return network.replayed if isinstance(network, GraphNetwork) else 0, model.counters.passes
 
 
 def _offered(setup: Setup) -> tuple[list[str], list[str]]:
@@ -77,4 +95,5 @@ def _row(figures: dict[str, Any]) -> tuple[str, ...]:
         f"{figures['bytes_per_token'] / 1e9:.2f}",
         f"{figures['bytes_per_s'] / 1e9:.0f}",
         f"{100 * figures['share']:.1f} %",
+        f"{100 * figures['replayed']:.0f} %",
     )

@@ -120,6 +120,7 @@ class GraphNetwork(EagerNetwork):
         self.kernels = "torch, CUDA graphs"
         self.trouble = ""  # why no more is recorded, or no longer with compiled operations
         self.records = True
+        self.replayed = 0  # passes that were replays of a recording
         self._layers = EagerNetwork(eager.weights, ops)
         self._recorder = recorder
         self._inputs: dict[int, Inputs] = {}
@@ -160,6 +161,7 @@ class GraphNetwork(EagerNetwork):
         self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
         if not self._replay(bucket, running, keys, values):
             return super().run(running)
+        self.replayed += 1
         running.counters.node_layers += rows * running.parts.computed(range(self.shape.layers))
         for layer in taps:
             assert running.watch is not None, "hooks were asked for"
@@ -191,6 +193,7 @@ class GraphNetwork(EagerNetwork):
         bucket = self._joint_bucket(ordered)
         if not self._replay_together(bucket, ordered):
             return super().run_together(passes)
+        self.replayed += 1
         out = self._room(_JOINT_ROWS)[1]
         states: list[Tensor] = [out] * len(passes)
         for text, (place, running) in enumerate(zip(order, ordered, strict=True)):
