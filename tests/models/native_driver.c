@@ -201,10 +201,11 @@ static void print_selected(Team *team, const Decoder *decoder) {
     Selector selector = {.mlp = {.hidden = HIDDEN, .inner = INNER, .taps = TAPS, .epsilon = 1e-5f, .mlp_norm = numbers(HIDDEN),
                                  .fuse = product(HIDDEN, TAPS * HIDDEN, 8, false), .gate_up = product(2 * INNER, HIDDEN, 8, false),
                                  .down = product(HIDDEN, INNER, 8, false)},
-                         .heads = HEADS, .rank = RANK, .candidates = 30, .blocks = product(HEADS * HIDDEN, HIDDEN, 8, false)};
+                         .heads = HEADS, .rank = RANK, .candidates = 30, .mix = numbers(RANK * RANK),
+                         .blocks = product(HEADS * HIDDEN, HIDDEN, 8, false), .gates = product(HEADS * RANK, HIDDEN, 8, false)};
     must(selector_check(&selector));
     int32_t parents[HEADS + 1], tokens[HEADS + 1], best[(HEADS + 1) * BEST], input_of[VOCAB], depths[ROOM];
-    float states[(HEADS + 1) * HIDDEN], logits[(HEADS + 1) * BEST], sums[HEADS + 1];
+    float states[(HEADS + 1) * HIDDEN], logits[(HEADS + 1) * BEST], sums[HEADS + 1], rows[ROOM * RANK], gates[HEADS * RANK];
     int64_t names[VOCAB];
     for (int i = 0; i < VOCAB; i++) input_of[i] = VOCAB - 1 - i, names[i] = (i + 7) % VOCAB;
     SelectorTree tree = {.heads = {.room = HEADS + 1, .features = numbers(TAPS * HIDDEN), .apart = HIDDEN, .parents = parents,
@@ -212,7 +213,7 @@ static void print_selected(Team *team, const Decoder *decoder) {
                                    .input_of = input_of, .tokens_known = VOCAB, .names = names,
                                    .logits = room((HEADS + 1) * VOCAB * sizeof(float)), .best = best, .logprobs = logits,
                                    .logsumexp = sums},
-                         .room = ROOM, .depths = depths, .pairs = numbers(VOCAB * 2 * RANK), .pair_rows = VOCAB, .pair_of = input_of};
+                         .room = ROOM, .depths = depths, .rows = rows, .gates = gates, .pairs = numbers(VOCAB * 2 * RANK), .pair_rows = VOCAB, .pair_of = input_of};
     SelectorReader reader = {team, decoder, &selector, &tree};
     int32_t said[ROWS * SEARCHED_WIDTH];
     float logprobs[ROWS * SEARCHED_WIDTH], logsumexp[ROWS];

@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from contracts.models import V, shared_network
 from contracts.tiny_networks import tiny_trained
 
@@ -209,7 +210,7 @@ def a_native_hydra(kernels, norm=None):
 
 
 def a_native_selector(kernels, candidates=8):
-    network, head = in_c(kernels, "selector", ("fuse", "gate_up", "down", "blocks"))
+    network, head = in_c(kernels, "selector", ("fuse", "gate_up", "down", "blocks", "gates"))
     return NativeSelector(kernels, 1, network, candidates), head
 
 
@@ -279,7 +280,7 @@ RANK = 8
 
 
 def test_c_adds_the_score_of_a_pair_to_each_candidates_logit(kernels):
-    """Of the token behind which it stands; and the other tokens keep what they had."""
+    """Of the token behind which it stands, of those before it and of the state; other tokens keep what they had."""
     selector, pairs = begun_selector(kernels)
     root = selector.read([-1], [3])
     level = selector.read([0, 0], [5, 9])
@@ -288,11 +289,13 @@ def test_c_adds_the_score_of_a_pair_to_each_candidates_logit(kernels):
     rows = pairs.rows[pairs.places.tolist()]
     first, second = rows[:, :RANK], rows[:, RANK:]
     alone = selector._room.logits[: 3 * len(level.possible)].view(3, -1)
+    before = torch.zeros(2, RANK)
     for depth, said, tokens in ((1, level, [5, 9]), (2, below, [9, 5])):
+        before = F.silu(selector._gates[depth] + first[tokens] + before @ selector._mix.T)
         candidates = alone[depth].argsort(descending=True, stable=True)[:8]
-        for row, token in enumerate(tokens):
+        for row in range(2):
             expected = alone[depth].clone()
-            expected[candidates] += second[candidates] @ first[token]
+            expected[candidates] += second[candidates] @ before[row]
             order = candidates[expected[candidates].argsort(descending=True, stable=True)]
             assert said.tokens[row].tolist() == order.tolist()
             assert order.tolist() != candidates.tolist(), "scores change the order, or this shows nothing"

@@ -11,7 +11,8 @@ typedef struct {
     StateMlp mlp;
     int32_t heads, rank;
     int32_t candidates; /* the likeliest tokens of a depth whose pairs are scored */
-    Product blocks;
+    const float *mix;   /* (rank, rank) */
+    Product blocks, gates;
 } Selector;
 
 /* A tree while it is read. The rows of `heads` are depths, the first of them the root's, and its states have one more: what
@@ -20,6 +21,8 @@ typedef struct {
     HydraTree heads;
     int32_t room, known;    /* rows that there is room for, rows that were read */
     int32_t *depths;        /* (room) */
+    float *rows;            /* (room, rank), what candidates are scored with behind the token of a row */
+    float *gates;           /* (heads, rank), what the heads add to the rows of their depths */
     const float *pairs;     /* (pair_rows, 2 · rank), what tokens are scored with as the first and as the second of a pair */
     int32_t pair_rows;
     const int32_t *pair_of; /* (tokens_known of `heads`), a token's row in it, −1 where it has none */
@@ -30,11 +33,14 @@ int selector_check(const Selector *s) {
     if (state_mlp_check(&s->mlp)) return REFUSED;
     if (in_range("heads", s->heads, 1, MOST_HEADS) || in_range("rank", s->rank, 1, MOST_RANK)) return REFUSED;
     if (in_range("candidates", s->candidates, 1, BEST)) return REFUSED;
+    if (s->mix == NULL) return refuse("no matrix between rows");
+    if (product_check("gates", &s->gates, s->mlp.hidden, s->heads * s->rank)) return REFUSED;
     return product_check("blocks", &s->blocks, s->mlp.hidden, s->heads * s->mlp.hidden);
 }
 
 /* The states of all depths, and the candidates of each. */
-static int read_heads(Team *team, const Decoder *head, const Selector *s, HydraTree *t) {
+static int read_heads(Team *team, const Decoder *head, const Selector *s, SelectorTree *tree) {
+    HydraTree *t = &tree->heads;
     size_t d = (size_t)s->mlp.hidden;
     float *entry = t->states + (size_t)s->heads * d;
     Stepping p = {.team = team, .mlp = &s->mlp, .rows = 1, .out = entry};
@@ -45,6 +51,7 @@ static int read_heads(Team *team, const Decoder *head, const Selector *s, HydraT
     add_mlp(&p);
     round_states(&p, NULL);
     multiply(team, &s->blocks, 1, &p.x, 1, t->states, false);
+    multiply(team, &s->gates, 1, &p.x, 1, tree->gates, false);
     free(memory);
     for (float *state = t->states; state < entry; state += d)
         for (size_t i = 0; i < d; i += REGISTER) {
@@ -70,16 +77,33 @@ static float sum_of_exponentials(const float *x, int count, float more) {
     return sum_of(sum);
 }
 
+/* What candidates are scored with behind a token: of the token, the row before it and the depth's state. Nothing behind the
+ * root, which the heads know. */
+static void make_row(const Selector *s, const SelectorTree *t, int depth, int behind, int token, float *row) {
+    size_t rank = (size_t)s->rank;
+    if (depth == 0) {
+        memset(row, 0, rank * sizeof *row);
+        return;
+    }
+    const float *first = t->pairs + (size_t)t->pair_of[token] * 2 * rank, *before = t->rows + (size_t)behind * rank;
+    for (size_t i = 0; i < rank; i++) row[i] = dot(s->mix + i * rank, before, s->rank);
+    for (int i = 0; i < s->rank; i += REGISTER) {
+        int valid = s->rank - i;
+        vf gate = load_lanes(t->gates + (size_t)depth * rank + i, valid);
+        store_lanes(row + i, silu(gate + load_lanes(first + i, valid) + load_lanes(row + i, valid)), valid);
+    }
+}
+
 /* What follows a token of a depth: up to `width` of the depth's candidates in the order of logit and score together. Tokens
  * that are no candidates keep their mass. */
-static void name_together(const Selector *s, const SelectorTree *t, int depth, const float *first, int count, int width,
+static void name_together(const Selector *s, const SelectorTree *t, int depth, const float *row, int count, int width,
                           int32_t *said, float *logprobs, float *logsumexp) {
     const int32_t *best = t->heads.best + depth * BEST;
     const float *logits = t->heads.logprobs + depth * BEST;
     float total = t->heads.logsumexp[depth], sums[BEST], highest = total;
     for (int i = 0; i < count; i++) {
         const float *second = t->pairs + (size_t)t->pair_of[best[i]] * 2 * (size_t)s->rank + s->rank;
-        sums[i] = logits[i] + dot(first, second, s->rank);
+        sums[i] = logits[i] + dot(row, second, s->rank);
         highest = fmaxf(highest, sums[i]);
     }
     float others = fmaxf(1.0f - sum_of_exponentials(logits, count, -total), 0.0f) * expf(total - highest);
@@ -114,9 +138,9 @@ static int read_root(const SelectorReader *reader, int token) {
     heads->tokens[0] = token;
     if (in_range("room for depths", heads->room, s->heads + 1, MOST_QUERIES)) return REFUSED;
     if (hydra_tree_check(reader->head, &s->mlp, heads, 1)) return REFUSED;
-    int outcome = read_heads(reader->team, reader->head, s, heads);
+    int outcome = read_heads(reader->team, reader->head, s, reader->tree);
     if (outcome) return outcome;
-    const Product *again[] = {&s->mlp.fuse, &s->mlp.gate_up, &s->mlp.down, &s->blocks, &reader->head->head};
+    const Product *again[] = {&s->mlp.fuse, &s->mlp.gate_up, &s->mlp.down, &s->blocks, &s->gates, &reader->head->head};
     for (size_t i = 0; i < sizeof again / sizeof *again; i++) read_soon(reader->team, again[i]->data, again[i]->bytes);
     return DONE;
 }
@@ -164,6 +188,8 @@ int selector_read_rows(const SelectorReader *reader, int count, const int32_t *b
     }
     for (int i = 0; i < count; i++) {
         int depth = t->depths[t->known + i];
+        float *row = t->rows + (size_t)(t->known + i) * (size_t)s->rank;
+        if (depth < s->heads) make_row(s, t, depth, behind[i], tokens[i], row);
         int32_t *here = said + i * SEARCHED_WIDTH;
         float *theirs = logprobs + i * SEARCHED_WIDTH;
         for (int at = 0; at < width; at++) here[at] = -1;
@@ -174,8 +200,7 @@ int selector_read_rows(const SelectorReader *reader, int count, const int32_t *b
                 theirs[at] = t->heads.logprobs[at] - logsumexp[i];
             }
         else if (depth < s->heads)
-            name_together(s, t, depth, t->pairs + (size_t)t->pair_of[tokens[i]] * 2 * (size_t)s->rank, candidates, width,
-                          here, theirs, logsumexp + i);
+            name_together(s, t, depth, row, candidates, width, here, theirs, logsumexp + i);
     }
     t->known += count;
     return DONE;

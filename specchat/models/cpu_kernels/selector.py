@@ -34,7 +34,8 @@ class CSelector(ctypes.Structure):
     _fields_ = [
         ("mlp", CStateMlp),
         *[(name, ctypes.c_int32) for name in ("heads", "rank", "candidates")],
-        ("blocks", CProduct),
+        ("mix", ctypes.c_void_p),
+        *[(name, CProduct) for name in ("blocks", "gates")],
     ]
 
 
@@ -44,7 +45,7 @@ class CSelectorTree(ctypes.Structure):
     _fields_ = [
         ("heads", CHydraTree),
         *[(name, ctypes.c_int32) for name in ("room", "known")],
-        *[(name, ctypes.c_void_p) for name in ("depths", "pairs")],
+        *[(name, ctypes.c_void_p) for name in ("depths", "rows", "gates", "pairs")],
         ("pair_rows", ctypes.c_int32),
         ("pair_of", ctypes.c_void_p),
     ]
@@ -70,13 +71,20 @@ class NativeSelector:
         """
         sizes = network.sizes
         self._kernels, self._threads, self._candidates = kernels, threads, candidates
-        self._sizes, self._mlp, self._blocks = sizes, StateMlp(network), network.blocks.product
-        self._c = CSelector(self._mlp.as_c, sizes.heads, sizes.rank, candidates, self._blocks.as_c())
+        self._sizes, self._mlp = sizes, StateMlp(network)
+        self._products = network.blocks.product, network.gates.product
+        self._mix = network.mix.detach().float().contiguous()
+        self._c = CSelector(
+            *(self._mlp.as_c, sizes.heads, sizes.rank, candidates),
+            pointer("a matrix between rows", self._mix, torch.float32, sizes.rank, sizes.rank),
+            *(product.as_c() for product in self._products),
+        )
         kernels.check_selector(self._c)
         self._given: tuple[NamedHead, TokenRows, TokenRows] | None = None
         self._states: States | None = None
         self._room = TreeRoom(0, sizes.hidden, 0)
-        self._depths = np.empty(_FIRST_ROOM, np.int32)
+        self._gates = torch.empty(sizes.heads, sizes.rank)
+        self._depths, self._rows = np.empty(_FIRST_ROOM, np.int32), np.empty((_FIRST_ROOM, sizes.rank), np.float32)
         self._tree = CSelectorTree()
         self._reader = CSelectorReader(selector=ctypes.addressof(self._c), tree=ctypes.addressof(self._tree))
         read = kernels.address_of("selector_read_rows")
@@ -106,9 +114,8 @@ class NativeSelector:
         count, width = len(tokens), min(self._candidates, len(named.head))
         known = self._tree.known
         if known + count > len(self._depths):
-            depths = np.empty(2 * (known + count), np.int32)
-            depths[:known] = self._depths[:known]
-            self._depths = depths
+            more = 2 * (known + count) - len(self._depths)
+            self._depths, self._rows = np.pad(self._depths, (0, more)), np.pad(self._rows, ((0, more), (0, 0)))
             self._give(named, self._given[1], pairs)
         rows, asked = np.array(behind, np.int32), np.array(tokens, np.int32)
         said, logprobs = np.empty((count, BEST), np.int32), np.empty((count, BEST), np.float32)
@@ -146,5 +153,6 @@ class NativeSelector:
         rows, count, places, known = pairs.as_c
         pointer("rows of pairs", pairs.rows, torch.float32, count, 2 * sizes.rank)
         assert known == tree.heads.tokens_known, "both tables have the vocabulary's tokens"
-        tree.room, tree.depths = len(self._depths), self._depths.ctypes.data
+        tree.room, tree.depths, tree.rows = len(self._depths), self._depths.ctypes.data, self._rows.ctypes.data
+        tree.gates = self._gates.data_ptr()
         tree.pairs, tree.pair_rows, tree.pair_of = rows, count, places

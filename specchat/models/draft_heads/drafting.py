@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -243,13 +244,17 @@ class DraftingInputs:
 
     def guessed(self, states: Tensor) -> Guessed:
         """The guesses after (n, d) states."""
+        return self.guessed_beside(states)[0]
+
+    def guessed_beside(self, states: Tensor, *others: Tensor) -> tuple[Guessed, list[np.ndarray[Any, np.dtype[Any]]]]:
+        """The same, and other tensors, which come to the host in the same copy."""
         said = self.head.after(states)
         assert said.likeliest is not None, "every head that guesses names the likeliest"
         assert said.highest is not None, "and their logits"
         assert said.logsumexp is not None, "and what makes log-probabilities of them"
-        tokens, highest, logsumexp = to_host(said.likeliest, said.highest, said.logsumexp)
+        tokens, highest, logsumexp, *there = to_host(said.likeliest, said.highest, said.logsumexp, *others)
         logprobs, logits = highest.astype(np.float64) - logsumexp[:, None], said.logits
-        return Guessed(tokens, logprobs, self.head.tokens.numpy(), logsumexp, lambda: drawable(logits))
+        return Guessed(tokens, logprobs, self.head.tokens.numpy(), logsumexp, lambda: drawable(logits)), there
 
     def head_for_c(self, before: NamedHead | None) -> NamedHead:
         """The output head for compiled code; `before` where that is still the same."""

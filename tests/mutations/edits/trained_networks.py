@@ -196,6 +196,14 @@ EDITS = (
         ("tests/models/test_native_linear.py", "-k", "score_of_a_pair"),
     ),
     Mutation(
+        "drafter selector",
+        "lets rows forget the tokens further back",
+        "models/cpu_kernels/selector.h",
+        "row[i] = dot(s->mix + i * rank, before, s->rank);",
+        "row[i] = 0;",
+        ("tests/models/test_native_linear.py", "-k", "score_of_a_pair"),
+    ),
+    Mutation(
         "drafter amphista",
         "lets heads know of those before them alone",
         "DecoderLayer.among",
