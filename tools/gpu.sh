@@ -4,7 +4,8 @@
 #   tools/gpu.sh OUT [PART …] [--weights FILE] [--target FILE --draft FILE] [--again]
 #
 # Writes OUT/result.json part by part and OUT/report.md; goes on where an earlier run with the same OUT ended.
-# PYTHON=… chooses the interpreter. Exits 1 if a text is not the target's or a test fails, 2 if a part broke.
+# PYTHON=… chooses the interpreter. Exits 1 if a text is not the target's, a product is wrong or a test fails, 2 if a
+# part broke.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=${1:?"say where results go: tools/gpu.sh OUT [PART …]"}

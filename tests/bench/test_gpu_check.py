@@ -15,8 +15,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from specchat.errors import CombinationError, UsageError
+from specchat.models.weights.gguf_header import Kind
+from specchat.models.weights.grouped_codes import LAYOUTS
 from specchat.settings import Settings
-from tools.gpu import bandwidth, run_parts
+from tools.gpu import bandwidth, products, run_parts
 from tools.gpu.random_model import large
 from tools.gpu.results import Done, Goal, Outcome, Results, section
 from tools.gpu.rounds import wide_trees
@@ -214,6 +216,16 @@ def test_only_a_wrong_text_is_a_fault(tmp_path, monkeypatch):
     for outcome, code in ((missed, 0), (wrong, 1)):
         monkeypatch.setattr(bandwidth, "measure", lambda *_, outcome=outcome: outcome)
         assert check(TINY, tmp_path / "r.json", ["bandwidth"], again=True).code == code
+
+
+def test_a_wrong_product_is_a_fault(tmp_path, monkeypatch):
+    right = products.rebuilt_product
+    monkeypatch.setattr(products, "LAYOUTS", {Kind.Q6_K: LAYOUTS[Kind.Q6_K]})
+    assert check(TINY, tmp_path / "r.json", ["products"]).code == 0
+    monkeypatch.setattr(products, "rebuilt_product", lambda x, weight, bias: right(x, weight, bias).roll(1, 1))
+    assert check(TINY, tmp_path / "r.json", ["products"], again=True).code == 1
+    found = json.loads((tmp_path / "r.json").read_text())["parts"]["products"]["outcome"]
+    assert found["wrong"][0].startswith("Q6_K, 1 rows: the product is off by ")
 
 
 def test_parts_are_named_rightly_or_refused(tmp_path):

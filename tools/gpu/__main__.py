@@ -16,7 +16,7 @@ _RESULT = "result.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts; the exit code is 1 only where a text is wrong, and 2 where something could not be measured."""
+    """Run the parts; the exit code is 1 only where a text or a product is wrong, and 2 where a part broke."""
     chosen = _parser().parse_args(arguments)
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return UsageError.exit_code
     for name in verdict.wrong:
-        _say(f"{name}: a text is not the target's")
+        _say(f"{name}: a text is not the target's, or a product is wrong")
     return verdict.code
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from specchat.models.decoder.decoder import Decoder
+from specchat.models.decoder.eager import EagerNetwork
+from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
 from specchat.models.weights.weight_source import AdjustedSource, RowChoice, StoredRows, TensorFacts, WeightSource
@@ -147,12 +149,11 @@ def spoken_tokens(vocab_size: int) -> int:
 def read_bytes(model: Decoder, precision: str, context_tokens: int) -> int:
     """Bytes that a pass of one row must read: every weight but the embedding table, and the cache."""
     shape, network = model.network.shape, model.network
-    width = 4 if precision == "float32" else 2
-    looked_up_in_the_file = precision in _WHOLE_NUMBERS and model.device.type == "cpu"
-    is_the_head = shape.tied and precision not in _WHOLE_NUMBERS  # one tensor, which is multiplied
-    table = 0 if looked_up_in_the_file or is_the_head else shape.vocab_size * shape.hidden * width
+    assert isinstance(network, EagerNetwork | GraphNetwork), "torch multiplies here"
+    table = network.weights.table
+    looked_up = 0 if table is None or table is network.weights.head else table.nbytes
     cached = 4 if model.device.type == "cpu" or precision == "float32" else 2  # as the activations are
-    return network.nbytes - table + 2 * shape.layers * shape.kv_heads * shape.head_dim * context_tokens * cached
+    return network.nbytes - looked_up + 2 * shape.layers * shape.kv_heads * shape.head_dim * context_tokens * cached
 
 
 def _shapes(config: Any) -> dict[str, tuple[int, ...]]:

@@ -47,7 +47,7 @@ class Outcome:
 
     Args:
         figures: everything measured, for further computation.
-        wrong: texts that are not the target's: these are faults.
+        wrong: texts that are not the target's and products that are wrong: these are faults.
     """
 
     figures: dict[str, Any] = field(default_factory=dict)

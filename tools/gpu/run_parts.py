@@ -24,7 +24,8 @@ from tools.gpu.setup import Setup
 
 PARTS = {
     "bandwidth": "how fast the device's memory is",
-    "decode": "plain decoding of an 8B shape against that",
+    "products": "weights in a GGUF file's own bits times rows, against that",
+    "decode": "plain decoding of an 8B shape against the bandwidth",
     "tree": "what a pass costs by its rows",
     "gaps": "how long the device waits for the host",
     "text": "real text at a large model's cost",
@@ -38,7 +39,7 @@ class Verdict:
     """How a run ended.
 
     Args:
-        wrong: parts in which a text was not the target's.
+        wrong: parts in which a text was not the target's, or a product was wrong.
         broken: parts that could not be measured to their end.
     """
 
@@ -47,7 +48,7 @@ class Verdict:
 
     @property
     def code(self) -> int:
-        """0: everything asked for was measured, whatever the figures; 1: a text was wrong; 2: a part broke."""
+        """0: all parts were measured, whatever the figures; 1: a text or a product was wrong; 2: a part broke."""
         return 1 if self.wrong else 2 if self.broken else 0
 
 
