@@ -48,9 +48,15 @@ def is_converted(path: Path) -> bool:
     return is_whole(_folder_of(path))
 
 
+_CONVERSION = 2
+"""Of how a file is converted: a folder of an earlier way is not used, such as one whose texts are split otherwise."""
+
+
 def _folder_of(path: Path) -> Path:
     about = path.stat()
-    key = hashlib.blake2b(f"{path}|{about.st_size}|{about.st_mtime_ns}".encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(
+        f"{_CONVERSION}|{path}|{about.st_size}|{about.st_mtime_ns}".encode(), digest_size=8
+    ).hexdigest()
     return cache_dir() / "converted" / f"{path.stem}-{key}"
 
 
