@@ -2,13 +2,17 @@
 
 import pytest
 import torch
+from pretended_device import pretended
+from test_decoder import network, source_of
 from test_linear_layers import dequantised, four_bit, rounded_to_eight_bits
 
 from specchat.errors import UsageError
 from specchat.models.decoder import cuda_linear as cuda
 from specchat.models.decoder.cuda_linear import CudaInt4Linear, CudaInt8Linear, int4_works, int8_works
+from specchat.models.decoder.layer_weights import Builder
+from specchat.models.decoder.shape import Shape
 from specchat.models.machine import choose_precision
-from specchat.models.weights.weight_source import GROUP
+from specchat.models.weights.weight_source import GROUP, AdjustedSource
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -29,8 +33,10 @@ class StandIn:
         numbers = torch.stack([pairs >> 4, pairs & 15], dim=-1).flatten(1)
         out, length = numbers.shape
         tiles = numbers.view(out // 8, 8, length // (16 * inner), 16 * inner).transpose(1, 2).flatten(2)
-        nibbles = tiles[..., self.order(tiles.shape[-1])].long().view(*tiles.shape[:2], 32, inner // 2, 8)
-        packed = (nibbles << torch.arange(0, 32, 4)).sum(-1)
+        nibbles = (
+            tiles[..., self.order(tiles.shape[-1]).to(tiles.device)].long().view(*tiles.shape[:2], 32, inner // 2, 8)
+        )
+        packed = (nibbles << torch.arange(0, 32, 4, device=pairs.device)).sum(-1)
         return torch.where(packed >= 1 << 31, packed - (1 << 32), packed).to(torch.int32)
 
     def multiply(self, x, packed, group, scales):
@@ -83,6 +89,28 @@ def test_rebuilt_weights_are_the_kernels_to_the_last_bit(stand_in):
     assert torch.equal(
         product._dense(slice(0, 192)), stand_in.multiply(identity, product._packed, GROUP, product._scales).t()
     )
+
+
+def test_rows_of_the_weights_are_those_that_are_multiplied(stand_in):
+    ids = torch.tensor([9, 0, 191, 9])
+    groups = four_bit()
+    four = CudaInt4Linear(groups, None, CPU)
+    assert torch.equal(four.rows(ids), four._dense(slice(0, 192))[ids])
+    weight = torch.randn(192, 128, generator=torch.Generator().manual_seed(4))
+    torch.testing.assert_close(CudaInt8Linear(weight, None, CPU).rows(ids), rounded_to_eight_bits(weight)[ids])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8", "int4"])
+def test_tied_embeddings_are_held_once_on_a_device(precision, stand_in):
+    """In int4 without Triton: the case with it is in test_grouped_codes.py."""
+    net = network("llama, tied")
+    with pretended() as device:
+        source = AdjustedSource(source_of(net), rounds=precision == "int4")
+        weights = Builder(Shape.of(net.config), source, precision, device).build()
+        assert weights.table is weights.head
+        linears = [each for layer in weights.layers for each in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+        assert weights.nbytes == weights.head.nbytes + sum(each.nbytes for each in linears)
+        assert weights.embed([3, 5]).shape == (2, net.config.hidden_size)
 
 
 def test_a_kernel_that_works_is_found_to_work(stand_in):

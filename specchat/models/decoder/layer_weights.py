@@ -155,7 +155,7 @@ class Builder:
         if None not in groups:
             joined = FourBit.joined([group for group in groups if group is not None])
             return self._four(joined, self._bias(names, layer))
-        return Stacked([self._four_or_more(name, layer, group) for name, group in zip(names, groups, strict=True)])
+        return _stacked([self._four_or_more(name, layer, group) for name, group in zip(names, groups, strict=True)])
 
     def _kept(self, name: str, layer: int | None) -> PackedCodes | None:
         """The weight in the file's own bits, where the device multiplies them."""
@@ -192,7 +192,7 @@ class Builder:
             bias = self._bias(names, layer)
             bias = None if bias is None else bias.to(self._device)
             parts.append(GroupedLinear(PackedCodes.joined(kept), bias, multiply))
-        return parts[0] if len(parts) == 1 else Stacked(parts)
+        return _stacked(parts)
 
     def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
         return Int4Linear(weight, bias) if self._on_processor else CudaInt4Linear(weight, bias, self._device)
@@ -265,6 +265,10 @@ class Builder:
             return rows if scale == 1.0 else rows * scale
 
         return embed, table
+
+
+def _stacked(parts: Sequence[Linear]) -> Linear:
+    return parts[0] if len(parts) == 1 else Stacked(parts)
 
 
 def _dense_format() -> torch.dtype:

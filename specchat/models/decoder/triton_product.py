@@ -115,6 +115,7 @@ def add_up(parts, bias, out, count, outputs, splits, BIAS: tl.constexpr, SIZE: t
 
 
 _NARROW, _WIDE = 16, 128
+_ADDED = 1024
 
 
 def tile(rows: int, inputs: int, dtype: torch.dtype) -> dict[str, int]:
@@ -149,19 +150,19 @@ def product(x: Tensor, weight: PackedCodes, bias: Tensor | None) -> Tensor:
     out = torch.empty(rows, outputs, dtype=x.dtype, device=x.device)
     parts = out if splits == 1 else torch.empty(splits, rows, outputs, dtype=torch.float32, device=x.device)
     unused = weight.low
-    multiply[programs, triton.cdiv(rows, how["ROWS"]), splits](
-        x, weight.low, unused if weight.high is None else weight.high, *_pointers(weight.scale, unused),
-        *((unused, unused) if weight.minimum is None else _pointers(weight.minimum, unused)),
-        unused if bias is None else bias, parts, rows, outputs, inputs, steps_each,
-        **constants(weight.layout), **how, BIAS=bias is not None and splits == 1,
-    )  # fmt: skip
-    if splits > 1:
-        size = 1024
-        add_up[(triton.cdiv(rows * outputs, size),)](
-            *(parts, unused if bias is None else bias, out, rows * outputs, outputs, splits),
-            BIAS=bias is not None,
-            SIZE=size,
-        )
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]  # Triton launches on the current device
+        multiply[programs, triton.cdiv(rows, how["ROWS"]), splits](
+            x, weight.low, unused if weight.high is None else weight.high, *_pointers(weight.scale, unused),
+            *((unused, unused) if weight.minimum is None else _pointers(weight.minimum, unused)),
+            unused if bias is None else bias, parts, rows, outputs, inputs, steps_each,
+            **constants(weight.layout), **how, BIAS=bias is not None and splits == 1,
+        )  # fmt: skip
+        if splits > 1:
+            add_up[(triton.cdiv(rows * outputs, _ADDED),)](
+                *(parts, unused if bias is None else bias, out, rows * outputs, outputs, splits),
+                BIAS=bias is not None,
+                SIZE=_ADDED,
+            )
     return out
 
 

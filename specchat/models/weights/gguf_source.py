@@ -7,7 +7,7 @@ import mmap
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from torch import Tensor
 from specchat.compiled.machine import usable_cores
 from specchat.errors import DamagedWeights
 from specchat.models.weights.gguf_header import FACTORS, FORMATS, FOUR_BIT, TensorHeader, map_parts, read_header
-from specchat.models.weights.grouped_codes import unpacked
+from specchat.models.weights.grouped_codes import LAYOUTS, unpacked
 from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
@@ -44,7 +44,7 @@ class StoredTensor:
     def rows(self, ids: list[int] | slice = slice(None)) -> Tensor:
         """Some rows (all by default), dequantised to float32."""
         packed = self._typed(np.array(self.data[ids]))
-        return torch.from_numpy(_dequantised(packed, self.kind)).view(-1, *self.shape[1:])
+        return _dequantised(packed, self.kind, self.shape[-1]).view(-1, *self.shape[1:])
 
     def dense(self) -> Tensor:
         """The whole tensor, dequantised to float32."""
@@ -104,51 +104,32 @@ def _stored(
 
 
 _AT_ONCE = 1 << 20
-"""Bytes that one thread dequantises at once: what it computes on the way stays in the processor's caches."""
+"""Bytes that are dequantised at once: what is computed on the way stays in the processor's caches."""
 
 
-def _dequantised(packed: np.ndarray[Any, Any], kind: GGMLQuantizationType) -> npt.NDArray[np.float32]:
-    """(rows, length) of (rows, bytes per row); many of them by all cores, since numpy lets other threads run."""
+def _dequantised(packed: np.ndarray[Any, Any], kind: GGMLQuantizationType, length: int) -> Tensor:
+    """(rows, length) float32 of (rows, bytes per row); many of them by all cores."""
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize
 
-    unpack = _dense_q6_k if kind is GGMLQuantizationType.Q6_K else partial(dequantize, qtype=kind)
+    if kind is GGMLQuantizationType.F32:
+        return torch.from_numpy(packed)
     step = max(1, _AT_ONCE // (packed[:1].nbytes or 1))
-    if len(packed) <= step or kind is GGMLQuantizationType.F32:
-        return np.ascontiguousarray(unpack(packed), dtype=np.float32)
-    out = np.empty((len(packed), unpack(packed[:1]).shape[1]), dtype=np.float32)
+    starts = range(0, len(packed), step)
+    out = torch.empty(len(packed), length)
+    if int(kind) in LAYOUTS:
+        data = torch.from_numpy(packed)
+        for at in starts:
+            out[at : at + step] = unpacked(int(kind), data[at : at + step], length).dense()
+        return out
+    numbers = out.numpy()
 
     def fill(at: int) -> None:
-        out[at : at + step] = unpack(packed[at : at + step])
+        numbers[at : at + step] = dequantize(packed[at : at + step], kind)
 
-    with ThreadPoolExecutor(usable_cores()) as threads:
-        deque(threads.map(fill, range(0, len(packed), step)), maxlen=0)
+    with ThreadPoolExecutor(usable_cores()) as threads:  # numpy lets other threads run
+        deque(threads.map(fill, starts), maxlen=0)
     return out
-
-
-def _dense_q6_k(data: np.ndarray[Any, Any]) -> npt.NDArray[np.float32]:
-    """Blocks of 256: low halves of the numbers, their two high bits, sixteen 8-bit scales, a float16 factor.
-
-    To the bit what gguf's own function gives, which takes several times as long.
-    """
-    blocks = data.reshape(-1, 210)
-    count = len(blocks)
-    numbers = np.empty((count, 2, 4, 32), np.uint8)
-    low, high = blocks[:, :128].reshape(count, 2, 2, 32), blocks[:, 128:192].reshape(count, 2, 32)
-    np.bitwise_and(low, 15, out=numbers[:, :, :2])
-    np.right_shift(low, 4, out=numbers[:, :, 2:])
-    for part in range(4):
-        numbers[:, :, part] |= ((high >> (2 * part)) & 3) << 4
-    steps = _halves(blocks, 208)[:, None] * np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32)
-    values = numbers.reshape(count, 16, 16).astype(np.float32)
-    values -= 32
-    values *= steps[:, :, None]
-    return values.reshape(len(data), -1)
-
-
-def _halves(blocks: np.ndarray[Any, Any], at: int) -> np.ndarray[Any, Any]:
-    """The float16 number at byte `at` of every block, as float32."""
-    return np.ascontiguousarray(blocks[..., at : at + 2]).view(np.float16)[..., 0].astype(np.float32)
 
 
 _GGUF_NAMES = {
