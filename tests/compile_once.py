@@ -3,9 +3,11 @@
 `share_compiled` names this file in $CC for a whole run of pytest; each process that compiles then runs it.
 """
 
+import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,11 +39,15 @@ def main(arguments: list[str]) -> int:
     place = arguments.index("-o") + 1
     before, output, after = arguments[:place], arguments[place], arguments[place + 1 :]
     kept = Path(os.environ[_FOLDER]) / _key([*before, *after])
-    if not kept.exists():
-        made = kept.with_name(f"{kept.name}-{os.getpid()}")
-        if status := subprocess.run([*compiler, *before, str(made), *after], check=False).returncode:
-            return status
-        os.replace(made, kept)
+    with kept.with_name(f"{kept.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # others that want the same wait
+        if not kept.exists():
+            made = kept.with_name(f"{kept.name}-{os.getpid()}")
+            command = shlex.join([*compiler, *before, str(made), *after])
+            # The shell has the lock too: it goes on where nobody waits for it any longer, and the next one finds this.
+            script = f"{command} && mv {shlex.quote(str(made))} {shlex.quote(str(kept))}"
+            if status := subprocess.run(["sh", "-c", script], pass_fds=[lock.fileno()], check=False).returncode:
+                return status
     shutil.copy(kept, output)
     return 0
 

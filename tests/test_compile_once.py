@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,17 @@ from compile_once import _FOLDER
 pytestmark = pytest.mark.skipif(_FOLDER not in os.environ, reason="no C compiler is here")
 
 
-def compiled(folder: Path, number: int, *options: str) -> int:
-    """What a program says that was compiled from a source with this number, in a folder of its own."""
+def command_for(folder: Path, number: int, *options: str) -> list[str]:
+    """What compiles a program that says this number, from a source in a folder of its own."""
     folder.mkdir()
     (folder / "number.h").write_text(f"#define NUMBER {number}\n")
     (folder / "main.c").write_text('#include "number.h"\nint main(void) { return NUMBER; }\n')
-    command = [*shlex.split(os.environ["CC"]), *options, str(folder / "main.c"), "-o", str(folder / "program")]
-    subprocess.run(command, check=True)
+    return [*shlex.split(os.environ["CC"]), *options, str(folder / "main.c"), "-o", str(folder / "program")]
+
+
+def compiled(folder: Path, number: int, *options: str) -> int:
+    """What that program says."""
+    subprocess.run(command_for(folder, number, *options), check=True)
     return subprocess.run([folder / "program"], check=False).returncode
 
 
@@ -44,6 +50,32 @@ def counted(monkeypatch, tmp_path):
 
 def test_the_same_sources_elsewhere_are_compiled_once(counted, tmp_path):
     assert [compiled(tmp_path / name, 7) for name in ("a", "b")] == [7, 7]
+    assert counted() == 1
+
+
+def test_two_processes_that_compile_the_same_at_once_compile_it_once(counted, tmp_path):
+    with ThreadPoolExecutor() as both:
+        assert list(both.map(lambda name: compiled(tmp_path / name, 7), "ab")) == [7, 7]
+    assert counted() == 1
+
+
+def test_a_compilation_that_is_given_up_goes_on_and_serves_the_next(counted, tmp_path, monkeypatch):
+    begun, go, waits = (tmp_path / name for name in ("begun", "go", "waits.py"))
+    command = json.loads(os.environ["SPECCHAT_TESTS_COMPILER"])
+    waits.write_text(
+        "import os, pathlib, sys, time\n"
+        f"pathlib.Path({str(begun)!r}).touch()\n"
+        f"while not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.01)\n"
+        f"os.execv({command[0]!r}, {command!r} + sys.argv[1:])\n"
+    )
+    monkeypatch.setenv("SPECCHAT_TESTS_COMPILER", json.dumps([sys.executable, str(waits)]))
+    process = subprocess.Popen(command_for(tmp_path / "a", 7))
+    while not begun.exists():
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    go.touch()
+    assert compiled(tmp_path / "b", 7) == 7
     assert counted() == 1
 
 
