@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from contracts.kit import converse, scripted_draft, scripted_target
 from contracts.tiny_networks import all_tiny_trained, tiny_resources
@@ -10,6 +12,7 @@ from rows import each_row
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.decoding.assemble import assemble
 from specchat.decoding.combinations import check_settings, keeps_draws, losslessness
+from specchat.decoding.kept_parts import DrafterCache
 from specchat.drafters import DRAFTERS
 from specchat.drafters.choice import choose_drafter
 from specchat.errors import CombinationError, UsageError
@@ -55,13 +58,20 @@ WITHOUT_REPLACEMENT_ONLY = ["rsd_c", "rsd_s", "graph"]
 LOST = [(rule, name) for rule in KINDS for name in TREE_POLICIES if (rule, name) not in KEPT]
 
 
+@cache
+def pair():
+    """A target, a draft model, what else they have, and the drafters that were built for them last."""
+    target = scripted_target()
+    return target, scripted_draft(), tiny_resources(target), DrafterCache()
+
+
 @each_row("drafter", DRAWERS)
 @each_row(("rule", "policy"), KEPT)
 def test_drafters_that_draw_fit_with_every_policy_that_keeps_their_draws(rule, drafter, policy):
     chosen = settings(rule=rule, drafter=drafter, policy=policy)
-    target = scripted_target()
-    check_settings(chosen, has_draft_model=True, trained=all_tiny_trained(target))
-    assemble(chosen, target, scripted_draft(), resources=tiny_resources(target))
+    target, draft, resources, drafters = pair()
+    check_settings(chosen, has_draft_model=True, trained=resources.trained)
+    assemble(chosen, target, draft, drafters, resources=resources)
     assert losslessness(chosen).lossless
     assert "distributed exactly" in losslessness(chosen).reason
 
