@@ -25,7 +25,7 @@ def run_tests(folder: Path, tests: tuple[str, ...]) -> tuple[int, str]:
 
 def copied(folder: Path, mutation: Mutation | None) -> Path:
     """The package in a folder of its own, with one edit."""
-    shutil.copytree(PACKAGE, folder / "specchat", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, folder / "specchat")  # with what is compiled of it, which knows its source by its time
     shutil.copy(PACKAGE.parent / "models.toml", folder)
     if mutation is not None:
         file, text = mutation.edited(PACKAGE)
