@@ -41,7 +41,7 @@ from specchat.trees import TREE_POLICIES
 )
 def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(method, policy, wrapped):
     """And replies go on past it, also one that begins there."""
-    end = len(PROMPT) + 12
+    end = len(PROMPT) + 9
     if wrapped and method.name == "merge":
         pytest.skip("merge cannot be merged")
     draft = ShortSighted(end)
@@ -49,7 +49,7 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
     drafter = make_drafter(chosen, draft, **({"of": method.name} if wrapped else {}))
     parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
     target, context = scripted_target(), context_for()
-    emitted, rounds = speak(Speculator(target, *parts), 26, context)
+    emitted, rounds = speak(Speculator(target, *parts), 18, context)
     assert emitted == plain()
     if method.needs_draft_model and not looks_up(method):
         depths = [round.start + max(round.tree.depths) for round in rounds]
@@ -60,7 +60,7 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
 
 @cache
 def plain():
-    return plain_text(scripted_target(), 26)
+    return plain_text(scripted_target(), 18)
 
 
 class ShortSighted(ScriptedModel):

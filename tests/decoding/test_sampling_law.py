@@ -88,7 +88,7 @@ def exact(sampling: Sampling) -> dict[Any, float]:
 
 @cache
 def plain(sampling: Sampling) -> list[int]:
-    return plain_text(target(), 30, sampling, prompt=PROMPT)
+    return plain_text(target(), 16, sampling, prompt=PROMPT)
 
 
 def sample(
@@ -169,7 +169,7 @@ def pooled(instead: Callable[[Method], Method | None]) -> dict[str, list[list[in
 )
 def test_a_drafter_that_proposes_points_alone_never_changes_the_text_under_any_rule(drafter, policy, rule, sampling):
     speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))()
-    assert speak(speculative, 30, context_for(sampling, 7, V, PROMPT))[0] == plain(sampling)
+    assert speak(speculative, 16, context_for(sampling, 7, V, PROMPT))[0] == plain(sampling)
 
 
 # ------------------------------------------------------------------------- draws with probabilities
