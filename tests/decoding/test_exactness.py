@@ -46,7 +46,7 @@ from specchat.models.decoder.early_exits import NestedDecoder
 from specchat.settings import COLDEST
 from specchat.trees import TREE_POLICIES
 
-TOKENS = 30
+TOKENS = 16
 
 SAMPLINGS = {
     "greedy": {},
@@ -106,7 +106,7 @@ def test_the_coldest_temperature_above_0_writes_the_greedy_text(seed):
     assert truth(seed, (("temperature", COLDEST),)) == truth(seed, ())
 
 
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.parametrize("controller", every(CONTROLLERS))
 def test_no_controller_and_no_seed_changes_the_text(controller, seed):
     for settings in SAMPLINGS.values():
@@ -116,7 +116,7 @@ def test_no_controller_and_no_seed_changes_the_text(controller, seed):
 @pytest.mark.parametrize("settings", SAMPLINGS.values(), ids=SAMPLINGS.keys())
 def test_the_drafts_of_these_tests_are_often_right_and_often_wrong(settings):
     rounds = []
-    for seed in (1, 2):
+    for seed in range(4):
         rounds += reply(
             scripted_target(), scripted_draft(), seed=seed, drafter="draft_model", max_tokens=TOKENS, **settings
         ).rounds
@@ -135,7 +135,7 @@ def test_the_drafts_of_these_tests_are_often_right_and_often_wrong(settings):
 )
 def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, settings):
     subject = MODELS[name](family, 256)
-    whole = own_decoder(perturbed(shared_network(family), 0.05), 256)
+    whole = own_decoder(similar_network(family), 256)
     draft = NestedDecoder(whole.network, 256, (*range(1, whole.layers + 1),), "draft", ())
     said = reply(
         subject.model,
@@ -144,20 +144,26 @@ def test_speculation_never_changes_the_text_of_a_network(drafter, name, family, 
         vocabulary=Letters(NETWORK_V),
         drafter=drafter.name,
         policy="expansion",
-        max_tokens=16,
+        max_tokens=10,
         method_options={"draft_model.leave_at": "0.3"},
         **settings,
     )
     # Its numbers are rounded, so only its own plain decoding says what the native target would have written.
     alone = "native" if name == "native" else "reference"
-    assert said.tokens == truth_of_a_network(alone, family, tuple(settings.items()))[:16]
+    assert said.tokens == truth_of_a_network(alone, family, tuple(settings.items()))[:10]
     if drafter.needs_draft_model:
         assert said.ledger.accepted > 0
 
 
+@cache
+def similar_network(family: str):
+    """A draft model's network, which no test changes."""
+    return perturbed(shared_network(family), 0.05)
+
+
 @pytest.mark.parametrize("drafter", ["none", "draft_model", "prompt_lookup", "suffix", "token_recycling", "merge"])
 def test_drafters_that_need_no_states_keep_the_text_of_llama_cpps_cache(drafter):
-    draft, sampling = ReferenceModel(perturbed(shared_network("llama"), 0.05), 256), {"temperature": 0.8, "top_p": 0.9}
+    draft, sampling = ReferenceModel(similar_network("llama"), 256), {"temperature": 0.8, "top_p": 0.9}
     target = MODELS["llama.cpp"]("llama", 256).model
     said = reply(
         target,
