@@ -18,12 +18,12 @@ from torch import Tensor
 from specchat.core.reading import Reading, RowInMemory
 from specchat.core.record import record
 from specchat.core.sampling import best_token
-from specchat.core.tree import ROOT, TokenTree
+from specchat.core.tree import TokenTree
 from specchat.core.vocabulary import TokenTable
 from specchat.errors import ConstraintError, InstallationError, cut
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLMatcher
     from llguidance._lib import JsonCompileOptions
 
 Kind = Literal["json_schema", "json_object", "regex", "grammar", "calls"]
@@ -85,10 +85,11 @@ def compiled(source: ConstraintSource, table: TokenTable, vocab_size: int) -> Co
         from llguidance import LLMatcher
     except ImportError as error:
         raise InstallationError.of(error) from None
-    matcher = LLMatcher(_tokenizer(table, vocab_size), _source(source, name), log_level=0)
+    tokenizer = _tokenizer(table, vocab_size)
+    matcher = LLMatcher(tokenizer.for_matchers, _source(source, name), log_level=0)
     if matcher.is_error():
         raise ConstraintError(f"{name} cannot be used: {_first_line(matcher.get_error())}")
-    constraint = Constraint(matcher, ends, vocab_size, name)
+    constraint = Constraint(matcher, tokenizer, ends, vocab_size, name)
     constraint.refuse_without_text(())
     return constraint
 
@@ -144,21 +145,41 @@ class _Spelled:
         return self._encode(text)
 
 
-def _tokenizer(table: TokenTable, vocab_size: int) -> LLTokenizer:
-    """Takes some tenths of a second: the one that was made last is kept, with its table."""
-    from llguidance import LLTokenizer, TokenizerWrapper
+class Tokenizer:
+    """The target's tokenizer as llguidance has it."""
 
-    for known, size, tokenizer in _made:
-        if known is table and size == vocab_size:
-            return tokenizer
-    ends = sorted(token for token in table.eos_ids if token < vocab_size)
-    spelled = TokenizerWrapper(_Spelled(table, vocab_size, ends[0]))
-    tokenizer = LLTokenizer(spelled, n_vocab=vocab_size, eos_token=ends)
-    _made[:] = [(table, vocab_size, tokenizer)]
-    return tokenizer
+    def __init__(self, table: TokenTable, vocab_size: int) -> None:
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        ends = sorted(token for token in table.eos_ids if token < vocab_size)
+        spelled = TokenizerWrapper(_Spelled(table, vocab_size, ends[0]))
+        self.table, self.vocab_size = table, vocab_size
+        self.for_matchers = LLTokenizer(spelled, n_vocab=vocab_size, eos_token=ends)
+        self._tokens: dict[bytes, tuple[int, ...]] = {}
+
+    def tokens_of(self, text: bytes) -> tuple[int, ...]:
+        """The tokens in which the tokenizer writes a text; a schema forces the same few again and again."""
+        found = self._tokens.get(text)
+        if found is None:
+            if len(self._tokens) >= _MOST_TEXTS:
+                self._tokens.clear()
+            found = self._tokens[text] = tuple(self.for_matchers.tokenize_bytes(text))
+        return found
 
 
-_made: list[tuple[TokenTable, int, LLTokenizer]] = []
+_MOST_TEXTS = 4096
+
+
+def _tokenizer(table: TokenTable, vocab_size: int) -> Tokenizer:
+    """Takes some tenths of a second: the one that was made last is kept."""
+    for known in _made:
+        if known.table is table and known.vocab_size == vocab_size:
+            return known
+    _made[:] = [Tokenizer(table, vocab_size)]
+    return _made[0]
+
+
+_made: list[Tokenizer] = []
 
 
 class Refused(NamedTuple):
@@ -179,8 +200,11 @@ class Constraint:
         spelled: control tokens that a reply under it writes as text.
     """
 
-    def __init__(self, matcher: LLMatcher, ends: frozenset[int], vocab_size: int, name: str) -> None:
-        self._matcher, self._ends, self._vocab_size, self._name = matcher, ends, vocab_size, name
+    def __init__(
+        self, matcher: LLMatcher, tokenizer: Tokenizer, ends: frozenset[int], vocab_size: int, name: str
+    ) -> None:
+        self._matcher, self._tokenizer, self._ends = matcher, tokenizer, ends
+        self._vocab_size, self._name = vocab_size, name
         self.spelled: frozenset[int] = frozenset()
         self._fresh = matcher.deep_copy()
         self._reply: list[int] = []
@@ -228,13 +252,20 @@ class Constraint:
             raise ConstraintError(f"{self._name} cannot be used: {self._why or 'no text satisfies it'}")
 
     def allows(self, path: Sequence[int], token: int) -> bool:
-        """Whether this token may follow the reply and this path."""
-        return bool(self.mask(path)[token])
+        """Whether this token may follow the reply and this path: as `mask` has it, which takes far longer."""
+        key = tuple(path)
+        found = self._masks.get(key)
+        if found is None and not self._is_over(key) and token not in self._ends:
+            if forced := self.forced(key):
+                return token == forced[0]
+            return self._go(key) and self._matcher.validate_tokens([token]) == 1
+        return bool((self.mask(key) if found is None else found)[token])
 
     def forced(self, path: Sequence[int]) -> tuple[int, ...]:
-        """Tokens of the text that must follow the reply and this path, as the target's tokenizer would write them.
+        """Tokens that must follow the reply and this path: the mask leaves each of them alone.
 
-        Other tokens may write the same text: these are guesses. None where the last token is not certain yet.
+        They are text that must follow, as the target's tokenizer writes it, up to the last token that is certain
+        whatever follows.
         """
         key = tuple(path)
         found = self._forced.get(key)
@@ -242,12 +273,38 @@ class Constraint:
             before = self._forced.get(key[:-1], ()) if key else ()
             if len(before) > 1 and before[0] == key[-1]:
                 found = before[1:]
-            elif self._ended or not self._ends.isdisjoint(key) or not self._go(key):
-                found = ()
             else:
-                found = tuple(self._matcher.compute_ff_tokens())
+                found = tuple(self._matcher.compute_ff_tokens()) if self.text_after(key) else ()
             self._forced[key] = found
         return found
+
+    def text_after(self, path: Sequence[int]) -> bytes:
+        """The text that must follow the reply and this path, whichever tokens write it."""
+        return b"" if self._is_over(path) or not self._go(path) else self._matcher.compute_ff_bytes()
+
+    def following(self, path: Sequence[int]) -> tuple[int, ...]:
+        """All tokens of the text that must follow the reply and this path; the last may come out otherwise.
+
+        `": "` is forced before a string, but only once the string has begun is it certain that ` "` is one token.
+        """
+        certain, text = self.forced(path), self.text_after(path)
+        spelling = self._tokenizer.table.token_spelling
+        written = certain + self._tokenizer.tokens_of(text[sum(len(spelling(token)) for token in certain) :])
+        return written if self._fits(path, written) else certain
+
+    def as_written(self, path: Sequence[int], token: int) -> tuple[int, ...]:
+        """A token and the text that must follow it, as the target's tokenizer writes them.
+
+        It may begin with another token: `",` where after `"` nothing but a comma may follow. The last is a guess.
+        """
+        if token in self._ends or not (text := self.text_after((*path, token))):
+            return (token,)
+        written = self._tokenizer.tokens_of(self._tokenizer.table.token_spelling(token) + text)
+        return written if self._fits(path, written) and self.allows(path, written[0]) else (token,)
+
+    def _fits(self, path: Sequence[int], tokens: Sequence[int]) -> bool:
+        """Whether these tokens may follow: special ones stand in forced text, but are not read from it."""
+        return bool(tokens) and self._go(path) and self._matcher.validate_tokens([*tokens]) == len(tokens)
 
     def note_refused(self, path: Sequence[int], token: int, proposer: str) -> None:
         """Remember that this was guessed behind the reply and this path, and was forbidden."""
@@ -278,41 +335,34 @@ class Constraint:
         head = _MaskedHead(self, tree, reading)
         return _Masked(reading.nodes, head, reading.alive, reading.pruned, reading.taps)
 
-    def without_forbidden(self, tree: TokenTree) -> TokenTree:
-        """The frozen tree without nodes that may not follow their path, and what is below them."""
-        stays = [True]
-        for node in range(1, len(tree)):
-            parent = tree.parents[node]
-            stays.append(stays[parent] and self.allows(tree.path_tokens(parent), tree.tokens[node]))
-        if all(stays):
-            return tree
-        pruned, place = TokenTree(tree.tokens[ROOT], self._vocab_size), {ROOT: ROOT}
-        for parent in range(len(tree)):
-            for draw in tree.draws(parent) if stays[parent] else ():
-                if stays[draw.child]:
-                    place[draw.child] = pruned.add(place[parent], draw.guess)
-                else:
-                    self.note_refused(tree.path_tokens(parent), draw.guess.token, draw.guess.proposer)
-        return pruned.freeze()
+    def _is_over(self, path: Sequence[int]) -> bool:
+        return self._ended or not self._ends.isdisjoint(path)
 
     def _mask(self, path: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        if self._ended or not self._ends.isdisjoint(path):
+        if self._is_over(path):
             only = np.zeros(self._vocab_size, dtype=np.bool_)
             only[list(self._ends)] = True
             return only
         if not self._go(path):
             return np.zeros(self._vocab_size, dtype=np.bool_)
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
-        if self._matcher.is_error():  # it stays in that state, and the path may be one that nobody follows
-            said = _first_line(self._matcher.get_error())
-            self._why = "no text satisfies it" if said.startswith("NoExtension") else f"it is too complex: {said}"
-            self._matcher, self._at = self._fresh.deep_copy(), []
-            self._matcher.consume_tokens(self._reply)
+        if self._recovered():
             return np.zeros(self._vocab_size, dtype=np.bool_)
         return np.unpackbits(bits, count=self._vocab_size, bitorder="little").astype(np.bool_)
 
+    def _recovered(self) -> bool:
+        """Whether the matcher had failed, as it would for good: at a path that nobody may follow."""
+        if not self._matcher.is_error():
+            return False
+        said = _first_line(self._matcher.get_error())
+        self._why = "no text satisfies it" if said.startswith("NoExtension") else f"it is too complex: {said}"
+        self._matcher, self._at = self._fresh.deep_copy(), []
+        self._matcher.consume_tokens(self._reply)
+        return True
+
     def _go(self, path: Sequence[int]) -> bool:
         """Stand behind these tokens; whether they are allowed."""
+        self._recovered()
         at, same = self._at, 0
         while same < min(len(at), len(path)) and at[same] == path[same]:
             same += 1
@@ -376,10 +426,13 @@ class _MaskedHead:
 
     def likeliest_of(self, row: int, first: int) -> int:
         """The likeliest token of a row, where `first` is it without the mask."""
-        mask = self._mask(row)
-        if mask[first]:
+        path = self._tree.path_tokens(self._nodes[row])
+        if self._constraint.allows(path, first):
             return first
         # of one token alone no logit is asked: to compute a row that was not takes as long as a third of a small pass
+        if forced := self._constraint.forced(path):
+            return forced[0]
+        mask = self._constraint.mask(path)
         return int(mask.argmax()) if np.count_nonzero(mask) == 1 else best_token(self.row(row))
 
     def _mask(self, row: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

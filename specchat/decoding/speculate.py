@@ -18,7 +18,7 @@ from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, Tree
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.layer_lens import lens_taps
 from specchat.decoding.state_feed import StateFeed, wants_states
-from specchat.drafters.grammar import with_forced
+from specchat.drafters.grammar import fitted, with_forced_room
 
 Cut = Callable[[Sequence[int]], int]
 """Emitted tokens → how many of them the reply still takes."""
@@ -129,12 +129,14 @@ class Speculator:
     def propose(self, context: Context, plan: Plan) -> Draft:
         """A tree that goes on from the context's history, within the budget."""
         began, passes = time.perf_counter(), self.drafter.passes
-        tree = self._grow(context, plan.budget)
+        constraint, budget = context.constraint, plan.budget
+        if constraint is not None:
+            budget = with_forced_room(budget, constraint)
+        tree = self._grow(context, budget)
         refused: tuple[Refused, ...] = ()
-        if context.constraint is not None:
-            tree = context.constraint.without_forbidden(tree)
-            tree = with_forced(tree, context.constraint, plan.budget.nodes, context.vocab_size)
-            refused = context.constraint.refused(tree)
+        if constraint is not None:
+            tree = fitted(tree, constraint, context, budget)
+            refused = constraint.refused(tree)
         judging = self.rule.judging(context)
         judge_needs = FIRST if judging is not None else self.rule.needs(context.sampling)
         needs = judge_needs | self._drafter_needs | context.shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specchat.core.budget import Budget
+from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.constraint import Constraint
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, Proposal
@@ -19,18 +23,23 @@ from specchat.drafters.combine import MemberGroup
 from specchat.drafters.parts import Parts
 from specchat.registry import NoOptions
 
+_FAR = 6
+"""Behind so many forced tokens no drafter is asked: it has not seen what the target makes of them."""
+
+_LONGEST = 24
+"""Forced tokens after the root that a round reads at most."""
+
 _LIKELY = math.log(0.95)
-"""What a forced token claims where others may write the same text."""
+"""What the last token of forced text claims: what follows may become a part of it."""
 
 
 class Grammar(Drafter):
     """For each node the token that goes on with the text that must follow, as the target's tokenizer writes it.
 
-    Without a constraint, and where several texts may follow, it has no guess. Forced text is tokenised as far as its
-    last token is certain whatever follows.
+    Without a constraint, and where several texts may follow, it has no guess.
 
     Reference: Lundberg et al., Guidance (2023), whose token fast-forwarding emits such spans; here they are guesses,
-    because the target may write the same text with other tokens.
+    because the target may write the last token of forced text otherwise.
     """
 
     def __init__(self, options: NoOptions, parts: Parts) -> None:
@@ -41,46 +50,90 @@ class Grammar(Drafter):
         constraint = context.constraint
         if constraint is None:
             return [()] * len(frontier)
-        return [forced_guess(constraint, tree.path_tokens(node)) for node in frontier]
+        return [_forced_guesses(constraint, tree.path_tokens(node), context)[:1] for node in frontier]
 
 
-def forced_guess(constraint: Constraint, path: Sequence[int]) -> Sequence[Guess]:
-    """The token that goes on with the forced text behind this path; none where none is forced."""
-    mask = constraint.mask(path)
-    if np.count_nonzero(mask) == 1:
-        return (Guess(int(mask.argmax()), logprob=0.0, proposer=GRAMMAR),)
-    forced = constraint.forced(path)
-    if not forced or not mask[forced[0]]:
-        return ()
-    return (Guess(forced[0], logprob=_LIKELY, proposer=GRAMMAR),)
+def _forced_guesses(constraint: Constraint, path: Sequence[int], context: Context) -> list[Guess]:
+    """The tokens of the text that must follow this path; where rules weigh q, as far as they are certain."""
+    certain = len(constraint.forced(path))
+    tokens = constraint.forced(path) if context.wants_q else constraint.following(path)
+    return [
+        Guess(token, logprob=0.0 if place < certain else _LIKELY, proposer=GRAMMAR)
+        for place, token in enumerate(tokens)
+    ]
 
 
-def with_forced(tree: TokenTree, constraint: Constraint, nodes: int, vocab_size: int) -> TokenTree:
-    """The frozen tree with more of the text that must follow the root.
+def with_forced_room(budget: Budget, constraint: Constraint) -> Budget:
+    """The budget with room for the text that must follow the root, up to `_LONGEST` tokens of it.
 
-    A tree ends at a depth, and at a number of nodes, because guesses become unlikely with it. Forced ones do not, and a
-    row costs a small part of a pass, so they may be nearly twice as many.
-
-    Args:
-        nodes: that a round's budget has.
+    Trees end at a depth, and at a number of nodes, because guesses become unlikely with it. Forced ones do not, and a
+    row costs a small part of a pass.
     """
-    most = 2 * nodes - 1
-    node, path = ROOT, list[int]()
-    while (guesses := forced_guess(constraint, path)) and (child := tree.child(node, guesses[0].token)) is not None:
-        node = child
-        path.append(guesses[0].token)
-    if not guesses or len(tree) > most or any(True for _ in tree.draws(node)):
-        return tree
-    grown, place = TokenTree(tree.tokens[ROOT], vocab_size), {ROOT: ROOT}
-    for parent in range(len(tree)):
-        for draw in tree.draws(parent):
-            place[draw.child] = grown.add(place[parent], draw.guess)
-    node = place[node]
-    while guesses and len(grown) <= most:
-        node = grown.add(node, guesses[0])
-        path.append(guesses[0].token)
-        guesses = forced_guess(constraint, path)
-    return grown.freeze()
+    forced = min(len(constraint.following(())), _LONGEST) if budget.nodes else 0
+    if not forced:
+        return budget
+    prices = budget.prices and (*budget.prices[:1] * forced, *budget.prices)
+    return dataclasses.replace(budget, nodes=budget.nodes + forced, depth=budget.depth + forced, prices=prices)
+
+
+def fitted(tree: TokenTree, constraint: Constraint, context: Context, budget: Budget) -> TokenTree:
+    """The frozen tree without what is forbidden, and with the text that must follow the root and its guesses.
+
+    A point whose token and forced text the tokenizer would write with other tokens gives way to those. With the forced
+    text there may be nearly twice as many nodes as the budget has.
+    """
+    return _Fitting(tree, constraint, context, budget).tree
+
+
+class _Fitting:
+    """A tree that is made anew, node by node."""
+
+    def __init__(self, tree: TokenTree, constraint: Constraint, context: Context, budget: Budget) -> None:
+        self._constraint, self._budget = constraint, budget
+        self._grown = TokenTree(tree.tokens[ROOT], context.vocab_size)
+        self._reach, self._follows = {ROOT: 1.0}, dict[int, int]()
+        self._room = 2 * budget.nodes - 1 - tree.drafted
+        self._follow(ROOT, _forced_guesses(constraint, (), context) if self._room > 0 else [])
+        place = {ROOT: ROOT}
+        for parent in range(len(tree)):
+            for draw in tree.draws(parent) if parent in place else ():
+                child = self._child(place[parent], draw.guess, context.wants_q)
+                if child is not None:
+                    place[draw.child] = child
+        self.tree = self._grown.freeze()
+
+    def _child(self, node: int, guess: Guess, wants_q: bool) -> int | None:
+        """The node of a guess; None where it is forbidden, or the same text has other tokens."""
+        path = self._grown.path_tokens(node)
+        if not self._constraint.allows(path, guess.token):
+            self._constraint.note_refused(path, guess.token, guess.proposer)
+            return None
+        if wants_q or guess.kind is not DrawKind.POINT:
+            return self._add(node, guess)
+        if self._follows.get(node, guess.token) != guess.token:
+            return None
+        first, *rest = self._constraint.as_written(path, guess.token)
+        child = self._add(node, guess._replace(token=first))
+        self._follow(child, [Guess(token, logprob=0.0, proposer=GRAMMAR) for token in rest])
+        return child if first == guess.token else None
+
+    def _follow(self, node: int, guesses: Sequence[Guess]) -> None:
+        """Put forced text below a node, as far as there is room and rows are worth it."""
+        for guess in guesses:
+            if self._grown.child(node, guess.token) is None:
+                if self._room <= 0 or self._reach[node] < min(1.0, self._budget.price(len(self._grown))):
+                    return
+                self._room -= 1
+            self._follows[node] = guess.token
+            node = self._add(node, guess)
+
+    def _add(self, node: int, guess: Guess) -> int:
+        child = self._grown.child(node, guess.token)
+        if child is None or guess.kind is not DrawKind.POINT:
+            child = self._grown.add(node, guess)
+        chance = 0.5 if guess.logprob is None else math.exp(guess.logprob)
+        self._reach[child] = max(self._reach.get(child, 0.0), self._reach[node] * chance)
+        return child
 
 
 class WithGrammar(MemberGroup):
@@ -107,7 +160,7 @@ class WithGrammar(MemberGroup):
             said = self._drafter.propose(tree, frontier, 2 * width + 2, context)
             return [allowed(guesses, mask, width, context.vocab_size) for guesses in said]
         paths = {node: tree.path_tokens(node) for node in frontier}
-        forced = {node: forced_guess(constraint, path) for node, path in paths.items()}
+        forced = {node: _forced_guesses(constraint, path, context)[:1] for node, path in paths.items()}
         open_ = [node for node in frontier if not forced[node]]
         said = self._drafter.propose(tree, open_, 2 * width + 2, context) if open_ else ()
         asked = dict(zip(open_, said, strict=True))
@@ -116,15 +169,36 @@ class WithGrammar(MemberGroup):
             if forced[node]:
                 found.append(forced[node])
                 continue
-            mask = constraint.mask(paths[node])
-            for guess in asked[node][:width]:
-                if 0 <= guess.token < context.vocab_size and not mask[guess.token]:
-                    constraint.note_refused(paths[node], guess.token, guess.proposer)
+            path, guesses = paths[node], [*asked[node]]
+            for guess in guesses[:width]:
+                if 0 <= guess.token < context.vocab_size and not constraint.allows(path, guess.token):
+                    constraint.note_refused(path, guess.token, guess.proposer)
+            if not banned and all(guess.q is None for guess in guesses):
+                fits = (guess for guess in guesses if constraint.allows(path, guess.token))
+                found.append([*itertools.islice(fits, width)])
+                continue
+            mask = constraint.mask(path)
             if banned:
                 mask = mask.copy()
                 mask[banned] = False
-            found.append(allowed(asked[node], mask, width, context.vocab_size))
+            found.append(allowed(guesses, mask, width, context.vocab_size))
         return found
+
+    def grow_at_once(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
+        """The tree of the drafter's guesses; `fitted` drops those that are forbidden. Behind long spans there are none.
+
+        None where a short span is forced first, or all guesses after the root are forbidden: then the drafter is asked
+        level by level, and for more.
+        """
+        constraint = context.constraint
+        if constraint is None or context.wants_q or context.sampling.banned:
+            return None
+        if forced := constraint.following(()):
+            return TokenTree(context.root, context.vocab_size).freeze() if len(forced) >= _FAR else None
+        tree = self._drafter.grow_at_once(context, plan)
+        if tree is None or not any(constraint.allows((), draw.guess.token) for draw in tree.draws(ROOT)):
+            return None
+        return tree
 
     def close(self) -> None:
         """Nothing: the drafter outlives the reply."""

@@ -10,11 +10,13 @@ import time
 import numpy as np
 import pytest
 import torch
-from contracts.kit import Letters, random_tree
+from contracts.kit import Letters, context_for, random_tree
 
+from specchat.core.budget import Budget
 from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, ConstraintSource, compiled
 from specchat.core.reading import HeadTensors, Reading
 from specchat.core.tree import ROOT, Guess, TokenTree
+from specchat.drafters.grammar import fitted
 from specchat.errors import ConstraintError
 from specchat.models.backends.scripted import ScriptedVocabulary
 
@@ -93,16 +95,42 @@ def test_forced_text_is_tokenised_as_the_tokenizer_would():
     assert list(constraint.forced(())) == forced[2:]
 
 
+def test_single_tokens_are_allowed_as_the_mask_has_it():
+    for path in every_text(3):
+        constraint, masked = made(), masked_tokens(made(), path)
+        assert {token for token in range(SIZE) if constraint.allows(path, token)} == masked
+        assert len(constraint.forced(path)) == 0 or {constraint.forced(path)[0]} == masked
+    words, schema = ScriptedVocabulary(), '{"properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"]}'
+    constraint = made(schema, "json_schema", words, words.size)
+    for _ in range(12):
+        masked, forced = masked_tokens(made_at(constraint, schema, words), ()), constraint.forced(())
+        assert {token for token in range(words.size) if constraint.allows((), token)} == masked
+        assert not forced or {forced[0]} == masked
+        constraint.advance([forced[0] if forced else min(masked)])
+
+
+def made_at(constraint, schema, words):
+    """Another constraint behind the same reply, which was asked nothing so far."""
+    other = made(schema, "json_schema", words, words.size)
+    other.advance(constraint._reply)
+    return other
+
+
+def test_text_that_must_follow_is_guessed_beyond_the_last_certain_token():
+    constraint = made("ABC[DE]", size=SIZE)
+    assert constraint.text_after(()) == b"ABC"
+    assert constraint.following(()) == (0, 1, 2)
+    assert constraint.as_written((0,), 1) == (1, 2)
+    assert constraint.as_written((0, 1, 2), 3) == (3,)
+    assert not constraint.following((0, 1, 2))
+
+
 def test_nodes_that_are_forbidden_lose_their_places_and_what_is_below():
-    constraint = made()
-    trees = [random_tree(SIZE, 40, seed, root=0) for seed in range(5)]
-    for tree in trees:
-        left = constraint.without_forbidden(tree)
+    for seed in range(5):
+        tree, context = random_tree(SIZE, 40, seed, root=0), context_for(vocab_size=SIZE)
+        left = fitted(tree, made(), context, Budget(1))
         expected = {tuple(tree.path_tokens(node)) for node in range(1, len(tree)) if allowed_path(tree, node)}
         assert {tuple(left.path_tokens(node)) for node in range(1, len(left))} == expected
-    clean = TokenTree(0, SIZE)
-    clean.add(clean.add(ROOT, Guess(1)), Guess(2))
-    assert constraint.without_forbidden(clean.freeze()) is clean
 
 
 def allowed_path(tree, node):

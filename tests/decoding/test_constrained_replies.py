@@ -34,12 +34,12 @@ from specchat.core.constraint import MOST_REFUSED, Constraint, ConstraintSource,
 from specchat.core.noise import Stream
 from specchat.core.request import LIKELIEST
 from specchat.core.sampling import Sampling
-from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.combinations import keeps_draws
 from specchat.decoding.emission import Stop
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS, grammar
-from specchat.drafters.grammar import WithGrammar
+from specchat.drafters.grammar import WithGrammar, fitted
 from specchat.drafters.parts import Parts
 from specchat.errors import ConstraintError
 from specchat.trees import TREE_POLICIES
@@ -102,8 +102,9 @@ def test_forced_text_is_guessed_beyond_the_depth_of_trees(drafter, policy):
     forced = ConstraintSource("regex", "ABCDEFGHIJKL[A-M]{4}(NOPQ|OPQR)[A-H]{2,5}")
     said = constrained(forced, **how)
     assert said.tokens == constrained(forced, controller="off").tokens
-    assert max(max(round.tree.depths) for round in said.rounds) == 7
-    assert all(len(round.tree) <= 8 for round in said.rounds)
+    assert max(max(round.tree.depths) for round in said.rounds) >= 12
+    assert len(said.rounds) < len(said.tokens) - 12 + 2
+    assert all(len(round.tree) <= 2 * (4 + 12) for round in said.rounds)
 
 
 LOSSY = [name for name, method in ACCEPTANCE_RULES.items() if not make_rule(method).lossless]
@@ -129,6 +130,21 @@ def test_forced_spans_are_guessed_and_right():
     assert said.ledger.accepted == said.ledger.drafted > 5
     alone = constrained(drafter="grammar", policy="chain", controller="fixed")
     assert [len(round.emitted) for round in alone.rounds] == [len(round.emitted) for round in said.rounds]
+
+
+class Merging(Letters):
+    """Writes BC as one token, 4."""
+
+    def encode(self, text):
+        return [4 if piece == "BC" else ord(piece) - ord("A") for piece in re.findall("BC|.", text)]
+
+
+def test_guesses_and_their_forced_text_are_written_as_the_tokenizer_does():
+    constraint = compiled(ConstraintSource("regex", "A+BCD"), Merging(6, eos_ids=(5,), texts={4: b"BC"}), 6)
+    tree = TokenTree(0, 6)
+    tree.add(tree.add(tree.add(ROOT, Guess(0)), Guess(1)), Guess(2))
+    found = fitted(tree.freeze(), constraint, context_for(vocab_size=6), Budget(8, 8, 2))
+    assert (found.tokens, found.parents) == ([0, 0, 4, 3], [-1, 0, 1, 2])
 
 
 def test_no_forbidden_guess_costs_a_row():
