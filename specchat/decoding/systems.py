@@ -419,8 +419,10 @@ SYSTEMS: tuple[System, ...] = (
         (
             "models/test_learned_drafting.py::test_a_chain_says_what_unrolling_says_at_its_place",
             "models/test_amphista.py::test_one_call_serves_all_depths_of_a_tree",
+            "models/test_native_linear.py::test_c_adds_the_score_of_a_pair_to_each_candidates_logit",
         ),
-        "its block of diffusion: parallel heads make the candidates. A tree is grown over the pair scores, where DFlash 2 takes one chain",
+        "its block of diffusion: parallel heads make the candidates. Scores know the state and the tokens before the pair too, and a tree is "
+        "grown over them, where DFlash 2 takes one chain",
     ),
     System(
         "Hydra", "2402.05109", "model",
