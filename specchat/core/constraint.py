@@ -167,7 +167,8 @@ class Tokenizer:
         return found
 
 
-_MOST_TEXTS = 4096
+_MOST_TEXTS, _LONGEST_TEXT = 4096, 1024
+"""Forced texts whose tokens are kept, and their bytes: a grammar may force a million."""
 
 
 def _tokenizer(table: TokenTable, vocab_size: int) -> Tokenizer:
@@ -288,6 +289,8 @@ class Constraint:
         `": "` is forced before a string, but only once the string has begun is it certain that ` "` is one token.
         """
         certain, text = self.forced(path), self.text_after(path)
+        if len(text) > _LONGEST_TEXT:
+            return certain
         spelling = self._tokenizer.table.token_spelling
         written = certain + self._tokenizer.tokens_of(text[sum(len(spelling(token)) for token in certain) :])
         return written if self._fits(path, written) else certain
@@ -297,7 +300,7 @@ class Constraint:
 
         It may begin with another token: `",` where after `"` nothing but a comma may follow. The last is a guess.
         """
-        if token in self._ends or not (text := self.text_after((*path, token))):
+        if token in self._ends or not 0 < len(text := self.text_after((*path, token))) <= _LONGEST_TEXT:
             return (token,)
         written = self._tokenizer.tokens_of(self._tokenizer.table.token_spelling(token) + text)
         return written if self._fits(path, written) and self.allows(path, written[0]) else (token,)

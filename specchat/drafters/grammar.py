@@ -59,7 +59,7 @@ def _forced_guesses(constraint: Constraint, path: Sequence[int], context: Contex
     tokens = constraint.forced(path) if context.wants_q else constraint.following(path)
     return [
         Guess(token, logprob=0.0 if place < certain else _LIKELY, proposer=GRAMMAR)
-        for place, token in enumerate(tokens)
+        for place, token in enumerate(tokens[:_LONGEST])
     ]
 
 

@@ -123,6 +123,10 @@ def test_text_that_must_follow_is_guessed_beyond_the_last_certain_token():
     assert constraint.as_written((0,), 1) == (1, 2)
     assert constraint.as_written((0, 1, 2), 3) == (3,)
     assert not constraint.following((0, 1, 2))
+    endless = made("A{5000}[BC]")
+    assert endless.following(()) == endless.forced(())
+    assert endless.as_written((), 0) == (0,)
+    assert len(fitted(TokenTree(0, SIZE).freeze(), endless, context_for(vocab_size=SIZE), Budget(99))) <= 25
 
 
 def test_nodes_that_are_forbidden_lose_their_places_and_what_is_below():
