@@ -132,12 +132,13 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
         "pass_bytes": 0 if streamed is None else streamed.pass_bytes,
         "notes": pair.notes,
     }
-    costs = measure_costs(model, None, fits=pair.room_for_rows) if asked["profile"] else None
+    draft = pair.draft.model if pair.draft else None
+    costs = measure_costs(model, draft, fits=pair.room_for_rows) if asked["profile"] else None
     said["costs"] = costs.verify if costs is not None else ()
     prompt = None
     for name, changes in (("plain", {"controller": "off"}), ("trees", {})) if asked["tokens"] else ():
         chosen = settings_of(named, {**base, **asked["changes"], **changes})
-        conversation = Conversation(model, None, pair.vocabulary, chosen, costs, pair.resources, plain_rounds=True)
+        conversation = Conversation(model, draft, pair.vocabulary, chosen, costs, pair.resources, plain_rounds=True)
         prompt = prompt or conversation.encode([{"role": "user", "content": _PROMPT}])
         before, rounds, at = 0, [], []
         for event in conversation.reply(prompt):
@@ -185,11 +186,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nodes", type=int, default=128)
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--controller", default="goodput")
-    parser.add_argument("--option", action="append", metavar="NAME=NUMBER", help="by default hydra.tokens=16384")
+    parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--drafter", default="merge")
+    parser.add_argument("--option", action="append", metavar="NAME=VALUE", help="by default hydra.tokens=16384")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
-    options = {name: int(number) for name, _, number in (one.partition("=") for one in given.option or _OPTIONS)}
-    changes = {"nodes": given.nodes, "width": given.width, "controller": given.controller, "method_options": options}
+    named = (one.partition("=") for one in given.option or _OPTIONS)
+    options = {name: int(value) if value.isdecimal() else value for name, _, value in named}
+    changes = {name: getattr(given, name) for name in ("nodes", "width", "depth", "controller", "drafter")}
+    changes["method_options"] = options
     found = {}
     for share in given.shares.split(","):
         memory = memory_for(given.pair, float(share) / 100, changes)
