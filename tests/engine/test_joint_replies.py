@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -223,6 +226,46 @@ def test_many_mixed_replies_leave_nothing_behind(engine, count):
         assert resident[-1] - resident[len(resident) // 2] <= 8_000_000
     pair = engine.worker._pair.open
     assert len(pair._others) < MOST_TOGETHER
+
+
+REQUESTS = 100
+"""Mixed requests, asked again and again."""
+
+MOST_GROWTH = 2_000_000
+
+
+def growth(times, kept_bytes):
+    """Bytes by which this process grows while it answers the same requests so many times, after the first two times.
+
+    Args:
+        kept_bytes: so many are written and kept with each reply.
+    """
+    engine, kept, resident = Engine("tiny"), [], []
+    for _ in range(times):
+        noise = random.Random(5)
+        for first in range(0, REQUESTS, 20):
+            engine.answer(*(one for id in range(first, first + 20) for one in mixed(id, noise)))
+            kept += [b"a" * kept_bytes for _ in range(20)]
+        gc.collect()
+        resident.append(process_bytes())
+    return resident[-1] - resident[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kept_bytes", [0, 10_000])
+def test_a_process_that_answers_the_same_requests_again_grows_no_further(tmp_path, kept_bytes):
+    """In a process of its own. What torch makes for every size of a product is there after the first times.
+
+    Control: where 10 kB of each reply are kept, that is seen.
+    """
+    add_tiny_pair(tmp_path)
+    code = f"from test_joint_replies import growth; print(growth(10, {kept_bytes}))"
+    environment = {**os.environ, "SPECCHAT_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    grown = int(done.stdout.split()[-1])
+    assert (grown > MOST_GROWTH) == (kept_bytes > 0), grown
 
 
 @pytest.mark.parametrize("where", [{"device": "cpu:2"}, {"target_at": "ssh:box"}])
