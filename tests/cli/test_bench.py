@@ -16,8 +16,8 @@ from specchat.bench.interleaved_run import InterleavedRun
 from specchat.cli.bench import bench
 from specchat.cli.check import check
 from specchat.drafters import DRAFTERS
+from specchat.engine.server import pair_loading
 from specchat.errors import SpecchatError, UsageError
-from specchat.models import model_loading
 from specchat.models.hub import fetching
 from specchat.settings import Settings
 from specchat.trees import TREE_POLICIES
@@ -35,7 +35,7 @@ QUICK = ("--pair", "scripted", "--limit", "2", "--max-tokens", "8", "--first-tur
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The scripted pair, without its pretended slowness, whatever number format is asked for."""
-    monkeypatch.setattr(model_loading, "_SCRIPTED", {"target": (6, 0.0), "draft": (2, 0.0)})
+    monkeypatch.setattr(pair_loading, "_SCRIPTED", {"target": (6, 0.0), "draft": (2, 0.0)})
     monkeypatch.delenv("SPECCHAT_MIRRORS", raising=False)
 
 
