@@ -25,8 +25,9 @@ from specchat.config.directories import cache_dir, config_dir, data_dir
 from specchat.errors import EngineError, cut
 
 STREAMS = (1, 2, 4, 8)
-REPLIES = 8
-"""Requests of each measurement: so many questions, each once."""
+REPLIES = 32
+"""Requests of each measurement: so many questions, each once. Four for each stream at the most: at the end, streams
+that have ended leave their places empty."""
 
 _PATIENCE_S = 600.0
 _WARM = "Say hello."
