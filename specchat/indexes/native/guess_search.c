@@ -200,7 +200,7 @@ int32_t guess_search(Search *s, Growing *g, int32_t root) {
         if (outcome) return outcome;
         int32_t reads = 0;
         for (int32_t member = 0; member < s->members; member++) reads += s->reads[member];
-        if (reads == 0 && !s->levels) few = s->batch ? s->batch : 4; /* asking costs no pass; search.py has the same number */
+        if (reads == 0 && !s->levels) few = s->batch ? s->batch : 4; /* asking costs no pass; trees/growth.py has the same number */
     }
     if (s->repeat && unfold(s, g)) return NO_MEMORY;
     return write_best(s, g);

@@ -35,7 +35,7 @@ static int32_t sureness(double probability) {
     return (doublings - 1 > -MOST_DOUBLINGS ? doublings - 1 : -MOST_DOUBLINGS) + MOST_DOUBLINGS + 1;
 }
 
-/* How often such guesses are right; learnt_rates.py gives the claim the same weight. */
+/* How often such guesses are right; running_estimates.py gives the claim the same weight. */
 static double rate_of(const Rates *rates, const Candidate *candidate) {
     return (rates->hits[candidate->cell] + 8.0 * candidate->claim) / (rates->trials[candidate->cell] + 8.0);
 }
