@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from specchat.core.budget import Budget
+from specchat.core.constraint import MOST_FORCED, most_drafted
 from specchat.core.context import Context
 from specchat.core.costs import Costs
 from specchat.core.memory import MemoryLimit, PairMemory, TextClaim, shares
@@ -27,6 +28,8 @@ class Memory(Controller):
 
     Several texts that share passes share the limit: what they may guess together is divided by what their guesses were
     worth lately, and no text plans what the others have planned already.
+
+    Under a constraint a tree has forced text besides what the budget has: only nodes count that fit together with it.
 
     Reference: SpecMemo, arXiv:2506.01986. Differs: nodes are capped round by round, and no pipeline of devices; what
     was not foreseen is measured.
@@ -54,9 +57,12 @@ class Memory(Controller):
     def plan(self, context: Context) -> Budget:
         others = self._claim_place(context)
         fitting = self._fitting(others)
-        self._claim.nodes = min(fitting, self._ceiling.nodes)
-        if fitting >= self._ceiling.nodes:
+        self._claim.nodes = min(fitting, self._claim.ceiling)
+        if fitting >= self._claim.ceiling:
             return dataclasses.replace(self._ceiling, why="all fit in memory")
+        if context.constraint is not None:
+            fitting = min(self._ceiling.nodes, max(0, (fitting + 1) // 2 - MOST_FORCED))
+            self._claim.nodes = most_drafted(fitting)
         plural = "s" * (fitting != 1)
         beside = f" beside {len(others)} other text{'s' * (len(others) > 1)}" if others else ""
         why = f"{fitting} node{plural} fit in memory{beside}"
@@ -84,16 +90,18 @@ class Memory(Controller):
         assert self._limit is not None, "asked only where a limit is stated"
         claims = self._limit.claims.all or [self._claim]
         riders = sum(claim.extra_rows for claim in claims) if nodes else 0
+        widest = max(claim.ceiling for claim in claims)
         # so that the number does not swing, what is kept is at least what will be
         kept = self._pair.kept_bytes(max(nodes, sum(claim.kept for claim in claims)), texts)
         held = self._limit.base_bytes + self._unforeseen_bytes + kept
-        return held + self._pair.round_bytes(nodes, tokens, riders, texts, min(nodes, self._ceiling.nodes))
+        return held + self._pair.round_bytes(nodes, tokens, riders, texts, min(nodes, widest))
 
     def _claim_place(self, context: Context) -> list[TextClaim]:
         """Take a place among the texts that share passes; the other texts' claims."""
         if self._limit is None:
             return []
-        claim = self._limit.claims.of(context, self._ceiling.nodes)
+        nodes = self._ceiling.nodes
+        claim = self._limit.claims.of(context, nodes if context.constraint is None else most_drafted(nodes))
         if claim is not self._claim:
             claim.worth, claim.extra_rows, claim.kept = self._claim.worth, self._claim.extra_rows, self._claim.kept
             self._claim = claim
@@ -106,7 +114,7 @@ class Memory(Controller):
         # A text more may join before the others plan again.
         texts = len(claims) + (1 if others else 0)
         if limit is None or self._pair is None or self.predicted_bytes(most, tokens, texts) <= limit.bytes:
-            return self._ceiling.nodes
+            return self._claim.ceiling
         fitting = bisect_right(range(most), limit.bytes, key=lambda nodes: self.predicted_bytes(nodes, tokens, texts))
         fitting = max(0, fitting - 1)
         left = fitting - sum(other.nodes for other in others)

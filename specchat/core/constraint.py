@@ -21,6 +21,7 @@ from specchat.core.sampling import best_token
 from specchat.core.tree import TokenTree
 from specchat.core.vocabulary import TokenTable
 from specchat.errors import ConstraintError, InstallationError, cut
+from specchat.settings import OPTIONS
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -181,6 +182,18 @@ def _tokenizer(table: TokenTable, vocab_size: int) -> Tokenizer:
 
 
 _made: list[Tokenizer] = []
+
+
+MOST_FORCED = 24
+"""Forced tokens after the root that a round reads at most."""
+
+MOST_NODES = int(OPTIONS["nodes"].maximum or 0)
+"""Nodes of the largest tree, with forced text too: models and their memory have room for so many."""
+
+
+def most_drafted(nodes: int) -> int:
+    """The most nodes of a tree under a constraint, where the budget has so many; see `drafters.grammar.fitted`."""
+    return min(2 * (nodes + MOST_FORCED) - 1, MOST_NODES) if nodes else 0
 
 
 class Refused(NamedTuple):

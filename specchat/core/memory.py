@@ -25,7 +25,7 @@ class TextClaim:
 
     Args:
         tokens: of the text.
-        ceiling: the most nodes that the user allows.
+        ceiling: the most nodes that the user allows, with forced text where there is a constraint.
         nodes: planned for the next pass; 0 once that is done.
         worth: the probability that a guess of this text is accepted, as it was seen lately.
         kept: nodes of the last round, which is still held.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
-from specchat.core.constraint import Constraint
+from specchat.core.constraint import MOST_FORCED, MOST_NODES, Constraint
 from specchat.core.context import Context
 from specchat.core.seams import Drafter, Proposal
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
@@ -25,9 +25,6 @@ from specchat.registry import NoOptions
 
 _FAR = 6
 """Behind so many forced tokens no drafter is asked: it has not seen what the target makes of them."""
-
-_LONGEST = 24
-"""Forced tokens after the root that a round reads at most."""
 
 _LIKELY = math.log(0.95)
 """What the last token of forced text claims: what follows may become a part of it."""
@@ -59,28 +56,30 @@ def _forced_guesses(constraint: Constraint, path: Sequence[int], context: Contex
     tokens = constraint.forced(path) if context.wants_q else constraint.following(path)
     return [
         Guess(token, logprob=0.0 if place < certain else _LIKELY, proposer=GRAMMAR)
-        for place, token in enumerate(tokens[:_LONGEST])
+        for place, token in enumerate(tokens[:MOST_FORCED])
     ]
 
 
 def with_forced_room(budget: Budget, constraint: Constraint) -> Budget:
-    """The budget with room for the text that must follow the root, up to `_LONGEST` tokens of it.
+    """The budget with room for the text that must follow the root, up to `MOST_FORCED` tokens of it.
 
     Trees end at a depth, and at a number of nodes, because guesses become unlikely with it. Forced ones do not, and a
     row costs a small part of a pass.
     """
-    forced = min(len(constraint.following(())), _LONGEST) if budget.nodes else 0
+    forced = min(len(constraint.following(())), MOST_FORCED) if budget.nodes else 0
     if not forced:
         return budget
     prices = budget.prices and (*budget.prices[:1] * forced, *budget.prices)
-    return dataclasses.replace(budget, nodes=budget.nodes + forced, depth=budget.depth + forced, prices=prices)
+    return dataclasses.replace(
+        budget, nodes=min(budget.nodes + forced, MOST_NODES), depth=budget.depth + forced, prices=prices
+    )
 
 
 def fitted(tree: TokenTree, constraint: Constraint, context: Context, budget: Budget) -> TokenTree:
     """The frozen tree without what is forbidden, and with the text that must follow the root and its guesses.
 
     A point whose token and forced text the tokenizer would write with other tokens gives way to those. With the forced
-    text there may be nearly twice as many nodes as the budget has.
+    text there may be nearly twice as many nodes as the budget has, up to `MOST_NODES`.
     """
     return _Fitting(tree, constraint, context, budget).tree
 
@@ -92,7 +91,7 @@ class _Fitting:
         self._constraint, self._budget = constraint, budget
         self._grown = TokenTree(tree.tokens[ROOT], context.vocab_size)
         self._reach, self._follows = {ROOT: 1.0}, dict[int, int]()
-        self._room = 2 * budget.nodes - 1 - tree.drafted
+        self._room = min(2 * budget.nodes - 1, MOST_NODES) - tree.drafted
         self._follow(ROOT, _forced_guesses(constraint, (), context) if self._room > 0 else [])
         place = {ROOT: ROOT}
         for parent in range(len(tree)):

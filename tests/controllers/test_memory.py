@@ -15,6 +15,7 @@ from wide_networks import WIDE_V, wide_network
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.controllers.memory import Memory
 from specchat.core.budget import Budget
+from specchat.core.constraint import ConstraintSource, compiled
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory, TextClaim, TextClaims, shares
 from specchat.decoding.reply_events import RoundWritten
 from specchat.decoding.speculate import Speculator
@@ -215,6 +216,23 @@ def test_what_was_not_foreseen_counts_from_then_on():
     held = 70_000
     speak(Speculator(scripted_target(), *parts, controller), 2, context)
     assert controller.plan(context).nodes == 0
+
+
+def test_forced_text_fits_in_memory_too():
+    """It is put into trees besides what the budget has."""
+    pair, context, drafted = PairMemory(scripted_target()), context_for(), list[int]()
+    context.constraint = compiled(ConstraintSource("regex", "A{60}B"), Letters(V, eos_ids=(V - 1,)), V)
+    parts = Proposing(counting_up), make_policy(TREE_POLICIES["expansion"]), make_rule(ACCEPTANCE_RULES["follow"])
+    least = pair.round_bytes(0, len(context.history)) + pair.kept_bytes(0)
+    for rows in (1, 20, 50, 55, 70, 1000):
+        limit = least + rows * (pair.round_bytes(1, 20) - pair.round_bytes(0, 20) + pair.kept_bytes(1))
+        controller = Memory(NoOptions(), Budget(16, 4, 2), None, pair, MemoryLimit(limit, 0, lambda: 0))
+        speculator = Speculator(scripted_target(), *parts, controller)
+        tree = speculator.propose(context, speculator.plan(context)).tree
+        assert controller.predicted_bytes(tree.drafted, len(context.history)) <= limit
+        drafted.append(tree.drafted)
+    assert drafted == sorted(drafted)
+    assert drafted[0] == 0 < drafted[-1]
 
 
 def test_riders_count_as_rows():

@@ -13,10 +13,10 @@ import torch
 from contracts.kit import Letters, context_for, random_tree
 
 from specchat.core.budget import Budget
-from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, ConstraintSource, compiled
+from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, MOST_NODES, ConstraintSource, compiled
 from specchat.core.reading import HeadTensors, Reading
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.drafters.grammar import fitted
+from specchat.drafters.grammar import fitted, with_forced_room
 from specchat.errors import ConstraintError
 from specchat.models.backends.scripted import ScriptedVocabulary
 
@@ -127,6 +127,17 @@ def test_text_that_must_follow_is_guessed_beyond_the_last_certain_token():
     assert endless.following(()) == endless.forced(())
     assert endless.as_written((), 0) == (0,)
     assert len(fitted(TokenTree(0, SIZE).freeze(), endless, context_for(vocab_size=SIZE), Budget(99))) <= 25
+
+
+def test_no_tree_with_forced_text_is_larger_than_the_largest_tree():
+    """Many guesses with long forced text behind each."""
+    constraint, tree, node = made("(A|BC{20})*"), TokenTree(0, SIZE), ROOT
+    for _ in range(100):
+        tree.add(node, Guess(1, logprob=-0.1))
+        node = tree.add(node, Guess(0, logprob=0.0))
+    budget = Budget(MOST_NODES, 100, 2)
+    assert fitted(tree.freeze(), constraint, context_for(vocab_size=SIZE), budget).drafted == MOST_NODES
+    assert with_forced_room(budget, made("AB")) == Budget(MOST_NODES, 102, 2)
 
 
 def test_nodes_that_are_forbidden_lose_their_places_and_what_is_below():
