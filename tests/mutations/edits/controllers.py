@@ -96,6 +96,14 @@ if False:
         ("tests/controllers/test_memory.py", "-k", "foreseen"),
     ),
     Mutation(
+        "controller memory",
+        "forgets forced text",
+        "Memory.plan",
+        "max(0, (fitting + 1) // 2 - MOST_FORCED)",
+        "fitting",
+        ("tests/controllers/test_memory.py", "-k", "forced"),
+    ),
+    Mutation(
         "several controllers",
         "takes the larger number of nodes",
         "smaller",
