@@ -35,6 +35,7 @@ DRAWS = 16
 SELECTED = 0.4
 """The share of places that `behind` selects."""
 
+_LEAST_TIME = 1e-3
 _LEAST = 1e-5
 
 
@@ -195,9 +196,6 @@ class Distillation:
 
 def _states(network: DraftNetwork[NetworkSizes], batch: Batch) -> list[Tensor]:
     return network.states_by_depth(network.fused(batch.features), batch.tokens)
-
-
-_LEAST_TIME = 1e-3
 
 
 @dataclass(frozen=True)
