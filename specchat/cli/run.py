@@ -23,6 +23,7 @@ from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.bounds import ConstraintKind
 from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, ReplyConstraint
+from specchat.engine.protocol.stage_text import streaming_text
 from specchat.errors import UsageError, cut
 
 _REPLY = 1
@@ -135,7 +136,7 @@ class _Run:
                 self.outputs.loading(event)
             case events.Ready():
                 if event.streaming:
-                    self.outputs.notice(event.streaming)
+                    self.outputs.notice(streaming_text(event))
                 told = self.outputs.tell_rounds
                 keep = "run" if self.messages[0].role == "system" else ""
                 generate = Generate(_REPLY, self.messages, logprobs=told, constraint=self.constraint, keep=keep)

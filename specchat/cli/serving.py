@@ -21,6 +21,7 @@ from specchat.engine.client.client import Link
 from specchat.engine.client.speedup import stats_line
 from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loading, Notice, Ready, RoundDone, Started
+from specchat.engine.protocol.stage_text import streaming_text
 from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import SpecchatError
 from specchat.tui.tree import layout
@@ -136,7 +137,7 @@ def serve_on(
         shown = access.key if key is None else f"as {KEY_VARIABLE} says"
         progress.clear_progress()
         if pair.streaming:
-            progress.notice(pair.streaming)
+            progress.notice(streaming_text(pair))
         print(f"specchat serves {pair.pair} at {address_of(door)}/v1   (Ctrl+C ends it)\nkey: {shown}", flush=True)
 
     def inform(event: Loading | Notice) -> None:

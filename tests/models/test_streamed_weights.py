@@ -22,7 +22,8 @@ from specchat.core.memory import PairMemory
 from specchat.core.request import FIRST, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.engine.protocol import events as ev
-from specchat.engine.protocol.commands import Load
+from specchat.engine.protocol.commands import Change, Load
+from specchat.engine.protocol.stage_text import streaming_text
 from specchat.engine.server import memory
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.loaded_pair import LoadedPair
@@ -325,10 +326,23 @@ def test_trees_get_wider_where_nobody_named_their_size(tmp_path, monkeypatch):
     monkeypatch.setattr(LoadedPair, "streaming", property(lambda pair: "1 of 2 layers stay in memory"))
     assert sizes(controller="goodput") == (128, 16)
     assert said[-1].settings["method_options"] == {"hydra.tokens": 16384}
+    assert streaming_text(said[-1]).endswith("in memory; trees have up to 128 nodes, width 16")
     assert sizes(controller="goodput", nodes=5, method_options={"hydra.tokens": 7}) == (5, 16)
     assert said[-1].settings["method_options"] == {"hydra.tokens": 7}
     assert sizes(controller="goodput", nodes=200, width=2) == (200, 2)
     assert sizes(controller="fixed") == shipped
+    sizes(controller="goodput", nodes=5)
+    for changes, wanted in (
+        ({"controller": "fixed"}, (5, shipped[1])),
+        ({"controller": "goodput", "width": 4}, (5, 4)),
+        ({"nodes": 9}, (9, 4)),
+    ):
+        worker.answer(Change(changes))
+        assert (said[-1].settings["nodes"], said[-1].settings["width"]) == wanted
+    worker.answer(Change({"nodes": 600}))
+    assert isinstance(said[-1], ev.Failed)
+    worker.answer(Change({"depth": 5}))
+    assert said[-1].settings["nodes"] == 9, "what was refused is forgotten"
     (config_dir() / "config.toml").write_text("[settings]\nwidth = 3\n", encoding="utf-8")
     assert sizes(controller="goodput") == (128, 3)
 

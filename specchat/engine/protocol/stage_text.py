@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from specchat.engine.protocol.events import Loading
+    from specchat.engine.protocol.events import Loading, Ready
 
 _STAGES = {
     "import": "starting",
@@ -38,6 +38,12 @@ def loading_wordings(event: Loading) -> tuple[str, ...]:
         return verb, whole
     first, *_ = doing.split(" · ")
     return f"{verb}: {first}", f"{verb}: {doing}", whole
+
+
+def streaming_text(event: Ready) -> str:
+    """Which layers stay in memory, what is read each pass, and how large trees may get; empty where all layers stay."""
+    nodes, width = event.settings.get("nodes"), event.settings.get("width")
+    return f"{event.streaming}; trees have up to {nodes} nodes, width {width}" if event.streaming else ""
 
 
 def seconds_left(event: Loading) -> float | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -176,12 +175,12 @@ _TRAINED, _TRAINED_AT_FIRST = 8, 14
 
 _STREAMED: dict[str, int] = {"nodes": 128, "width": 16}
 _STREAMED_OPTIONS = {"hydra.tokens": 16384}
-"""Where layers are read from the disk in every pass and the user named nothing else: the least ceilings of a tree, and
-how many tokens a network can guess. Rows and drafting cost next to nothing there until they take as long as reading,
+"""Where layers are read from the disk in every pass: the least ceilings of a tree, and how many tokens a network can
+guess, each unless the user stated it. Rows and drafting cost next to nothing there until they take as long as reading,
 which `goodput` measures."""
 
 
-def widened(settings: Settings, stated: Mapping[str, Any]) -> Settings:
+def widened(settings: Settings, stated: Collection[str]) -> Settings:
     """The settings of a target whose layers are read in every pass; what the user stated stays as it is."""
     if settings.controller != "goodput":
         return settings
@@ -202,7 +201,7 @@ def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_
     network = streaming_network(pair.target)
     if network is None or network.streamed is None:
         return 0
-    tokens, nodes = min(_USEFUL_TOKENS, pair.target.context_tokens), widened(settings, {}).nodes
+    tokens, nodes = min(_USEFUL_TOKENS, pair.target.context_tokens), settings.nodes
     useful = max(pair.plain_bytes(tokens), pair.round_bytes(nodes, tokens) + pair.kept_bytes(nodes))
     least = pair.plain_bytes(LEAST_TOKENS) + _TRAINED_AT_FIRST * trained_bytes
     room = room_bytes - least

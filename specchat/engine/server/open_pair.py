@@ -284,6 +284,8 @@ class CurrentPair:
         self._load_cancelled = load_cancelled
         self._store = kept_profiles()
         self._open: OpenPair | None = None
+        self._asked = Settings()  # those in force, but for what `widened` does where layers are read in every pass
+        self._stated: frozenset[str] = frozenset()  # names that the user gave values
         self._used_s = time.monotonic()
         self._told_slower: set[str] = set()
 
@@ -314,15 +316,16 @@ class CurrentPair:
         """Use the pair that these settings name; where that fails, the one before stays."""
         loader = self._loader(self._load_cancelled)
         pair = loader.catalog.pair(starting_pair(changes))
-        settings = settings_of(pair, changes)
+        asked, stated = settings_of(pair, changes), frozenset((*user_settings(), *pair.own, *changes))
+        settings = widened(asked, stated)  # the memory that a limit leaves to layers is what these do not need
         if self._open is not None and self._open.serves(settings):
             loaded = replace(self._open.loaded.using(settings.threads), trained=loader.trained_drafters(settings))
             loaded = loader.add_drafts(loaded, settings, fetches=True)
         else:
             loaded = self._load(loader, settings)
-        if loaded.streaming:
-            settings = widened(settings, {**user_settings(), **pair.own, **changes})
-        return self._take(loaded, settings)
+        now = self._take(loaded, settings if loaded.streaming else asked)
+        self._asked, self._stated = asked, stated
+        return now
 
     def _loader(self, cancelled: Callable[[], bool]) -> Loader:
         ranks = self._open.loaded.target.ranks if self._open is not None else None
@@ -374,13 +377,15 @@ class CurrentPair:
         """Use these live settings from the next round on; whether draft models were loaded for it."""
         now = self.open
         self.used(now.conversation.settings)
-        before, settings = now.loaded.drafts, now.conversation.settings.changed_live(changes)
+        before, asked, stated = now.loaded.drafts, self._asked.changed_live(changes), self._stated.union(changes)
+        settings = widened(asked, stated) if now.loaded.streaming else asked
         try:
             now.conversation.check(settings, now.loaded.offered)
         except CombinationError:
             now.supply_drafters(self._loader(lambda: False), settings)
         self.add_drafts(settings)
         now.conversation.change(settings)
+        self._asked, self._stated = asked, stated
         now.prompts.change(settings)
         now.idle.kept.learn(settings.learn)
         return now.loaded.drafts != before
