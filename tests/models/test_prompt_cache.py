@@ -262,6 +262,12 @@ def test_what_was_rounded_is_told_apart_from_what_was_read(kernels, tmp_path):
     logits, rows = said(again, tokens)
     assert not again.is_lossy(tokens)
     assert same(kernels, logits, wanted), "exact blocks are taken alone"
+    rounded_alone = eight(PromptCache(ROOM, files))
+    said(rounded_alone, tokens)
+    files.erase(["chat"])
+    said(rounded_alone, other)
+    assert said(rounded_alone, tokens)[1] <= 18
+    assert rounded_alone.is_lossy(tokens), "it came back from memory alone"
 
 
 def test_rounded_numbers_are_near_and_of_a_known_size():
