@@ -86,7 +86,7 @@ def _config_in(folder: Path, path: Path) -> Any:
     from transformers import AutoConfig
 
     said = read_config(folder / CONFIG)
-    if said.get(HEADER_ALONE) and said["model_type"] not in FAMILIES:
+    if path.is_file() and said.get(HEADER_ALONE) and said["model_type"] not in FAMILIES:  # a folder is not ours
         return RememberedConfig(said, "PreTrainedTokenizerFast")
     with one_line(f"{path} cannot be used"):
         return AutoConfig.from_pretrained(folder, **_LOCAL)

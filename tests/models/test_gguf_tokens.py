@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from specchat.models import llama_loading
 from specchat.models.backends import llama_library
 from specchat.models.backends.scripted import random_says
 from specchat.models.model_loading import Loaded, load_model, load_tokenizer
-from specchat.models.weights.gguf_tokens import SPLITS
+from specchat.models.weights.gguf_tokens import HEADER_ALONE, SPLITS
 
 FOREIGN = ("granite", "command-r", "cohere2", "glm4", "exaone4", "olmo2", "phi2", "internlm2", "mistral3", "deepseek2")
 
@@ -120,4 +121,13 @@ def test_a_header_that_cannot_be_used_is_one_line(
     with pytest.raises(SpecchatError) as refused:
         load_tokenizer("m", path)
     assert line in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("said", [{}, {"model_type": "zzz"}])
+def test_a_folder_is_never_taken_for_what_was_made_of_a_header(said: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({HEADER_ALONE: True, **said}), encoding="utf-8")
+    with pytest.raises(SpecchatError) as refused:
+        load_tokenizer("m", tmp_path)
+    assert f"{tmp_path} cannot be used" in str(refused.value)
     assert "\n" not in str(refused.value)
