@@ -26,8 +26,8 @@ from specchat.errors import EngineError, cut
 
 STREAMS = (1, 2, 4, 8)
 REPLIES = 32
-"""Requests of each measurement: so many questions, each once. Four for each stream at the most: at the end, streams
-that have ended leave their places empty."""
+"""Requests of each measurement, each another question: four for each of eight streams. Towards the end streams that
+have no question left are idle, which counts the less the more questions there are."""
 
 _PATIENCE_S = 600.0
 _WARM = "Say hello."

@@ -168,10 +168,7 @@ class Goodput(Controller):
 
     def save_state(self) -> bytes:
         """Nothing before a round had a guess, nor of passes that other texts shared."""
-        from specchat.controllers.kept_account import (  # where a GPU is measured msgspec is missing
-            ROWS,
-            KeptAccount,
-        )
+        from specchat.controllers.kept_account import ROWS, KeptAccount  # where a GPU is measured msgspec is missing
 
         drafted = self.statistics.drafting_rounds or self._free.drafting_rounds
         if not drafted or self.costs.texts > 1:

@@ -1,6 +1,6 @@
 """What is kept of drafting's account between engines, checked field by field when it is read.
 
-Apart from the account, which also runs where a GPU is measured and msgspec is missing.
+The account itself is another module: it also runs where a GPU is measured and msgspec is missing.
 """
 
 from __future__ import annotations
