@@ -12,40 +12,6 @@ from specchat.engine.protocol.round_parts import Lens, Source
 from specchat.tui.text.cells import ScreenLine, clip, spark, width_of, wrapped_lines
 from specchat.tui.tree.picture import Marks, label, picture_of
 
-
-def strip_lines(round: RoundDone, parent: int, width: int, marks: Marks) -> list[tuple[ScreenLine, str]]:
-    """The strip of layers at the place behind this node, and in words where it was decided; empty where not known."""
-    lens = lens_at(round, parent)
-    if lens is None:
-        return []
-    visited = [0, *round.verdict.path]
-    written = round.pieces[visited.index(parent)].token
-    cells = min(lens.layers, max(1, width - 8))
-    strip = "".join("█" if at else "·" for at in _likeliest_in(lens, cells))
-    last = lens.tops[-1]
-    words = f"{label(last.text, marks)} decided at layer\u00a0{last.layer} of\u00a0{lens.layers}"
-    if len(lens.tops) > 1:
-        words += f", {label(lens.tops[-2].text, marks)} before"
-    if last.token != written:
-        words += "; likeliest, but another was drawn"
-    return [([("layers ", "dim"), (strip, "text")], words)]
-
-
-def _likeliest_in(lens: Lens, cells: int) -> list[bool]:
-    """Of each cell, whether the target's choice was the likeliest token in all layers that it stands for."""
-    agrees = lens.agrees
-    return [all(agrees[at * lens.layers // cells : (at + 1) * lens.layers // cells]) for at in range(cells)]
-
-
-def heat_line(rounds: Sequence[RoundDone]) -> str:
-    """How late each kept token was decided, low is early: `▂▁█▅ decided at layer 21 of 30 on average, █ is the last`.
-
-    Empty where no token tells.
-    """
-    heat = heat_of(rounds)
-    return "" if heat is None else f"{spark(heat.shares, 1.0)} {heat.words}"
-
-
 _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
     "prompt": "the prompt", "datastore": "a datastore",
@@ -268,3 +234,36 @@ def _nodes_at_depth_of(round: RoundDone, node: int) -> list[int]:
     while level and node not in level:
         level = [child for parent in level for child in children_of(round, parent)]
     return level or [node]
+
+
+def strip_lines(round: RoundDone, parent: int, width: int, marks: Marks) -> list[tuple[ScreenLine, str]]:
+    """The strip of layers at the place behind this node, and in words where it was decided; empty where not known."""
+    lens = lens_at(round, parent)
+    if lens is None:
+        return []
+    visited = [0, *round.verdict.path]
+    written = round.pieces[visited.index(parent)].token
+    cells = min(lens.layers, max(1, width - 8))
+    strip = "".join("█" if at else "·" for at in _likeliest_in(lens, cells))
+    last = lens.tops[-1]
+    words = f"{label(last.text, marks)} decided at layer\u00a0{last.layer} of\u00a0{lens.layers}"
+    if len(lens.tops) > 1:
+        words += f", {label(lens.tops[-2].text, marks)} before"
+    if last.token != written:
+        words += "; likeliest, but another was drawn"
+    return [([("layers ", "dim"), (strip, "text")], words)]
+
+
+def _likeliest_in(lens: Lens, cells: int) -> list[bool]:
+    """Of each cell, whether the target's choice was the likeliest token in all layers that it stands for."""
+    agrees = lens.agrees
+    return [all(agrees[at * lens.layers // cells : (at + 1) * lens.layers // cells]) for at in range(cells)]
+
+
+def heat_line(rounds: Sequence[RoundDone]) -> str:
+    """How late each kept token was decided, low is early: `▂▁█▅ decided at layer 21 of 30 on average, █ is the last`.
+
+    Empty where no token tells.
+    """
+    heat = heat_of(rounds)
+    return "" if heat is None else f"{spark(heat.shares, 1.0)} {heat.words}"
