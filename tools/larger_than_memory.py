@@ -138,7 +138,7 @@ def _child(asked: dict[str, Any]) -> dict[str, Any]:
     prompt = None
     for name, changes in (("plain", {"controller": "off"}), ("trees", {})) if asked["tokens"] else ():
         chosen = settings_of(named, {**base, **asked["changes"], **changes})
-        conversation = Conversation(model, draft, pair.vocabulary, chosen, costs, pair.resources, plain_rounds=True)
+        conversation = Conversation(model, draft, pair.vocabulary, chosen, costs, pair.resources)
         prompt = prompt or conversation.encode([{"role": "user", "content": _PROMPT}])
         before, rounds, at = 0, [], []
         for event in conversation.reply(prompt):
@@ -188,12 +188,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--controller", default="goodput")
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--drafter", default="merge")
+    parser.add_argument("--policy", default="best_first")
     parser.add_argument("--option", action="append", metavar="NAME=VALUE", help="by default hydra.tokens=16384")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     named = (one.partition("=") for one in given.option or _OPTIONS)
     options = {name: int(value) if value.isdecimal() else value for name, _, value in named}
-    changes = {name: getattr(given, name) for name in ("nodes", "width", "depth", "controller", "drafter")}
+    changes = {name: getattr(given, name) for name in ("nodes", "width", "depth", "controller", "drafter", "policy")}
     changes["method_options"] = options
     found = {}
     for share in given.shares.split(","):

@@ -27,7 +27,7 @@ from specchat.engine.protocol.stage_text import streaming_text
 from specchat.engine.server import memory
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.loaded_pair import LoadedPair
-from specchat.engine.server.memory import limit_memory
+from specchat.engine.server.memory import limit_memory, widened
 from specchat.engine.server.open_pair import OpenPair
 from specchat.engine.server.worker import Worker
 from specchat.errors import MemoryLimitTooLow, PackedWeightsError
@@ -345,6 +345,13 @@ def test_trees_get_wider_where_nobody_named_their_size(tmp_path, monkeypatch):
     assert said[-1].settings["nodes"] == 9, "what was refused is forgotten"
     (config_dir() / "config.toml").write_text("[settings]\nwidth = 3\n", encoding="utf-8")
     assert sizes(controller="goodput") == (128, 3)
+
+
+def test_trees_of_a_draft_model_get_no_wider():
+    settings = Settings().but({"controller": "goodput", "drafter": "suffix"})
+    assert widened(settings, ()).nodes == 128
+    drafted = settings.but({"drafter": "merge", "method_options": {"merge.of": "suffix+draft_model"}})
+    assert widened(drafted, ()) == drafted
 
 
 def test_too_little_for_the_head_and_two_layers_is_refused_before_anything_is_packed(net, limit, tmp_path):

@@ -14,6 +14,7 @@ from specchat.compiled.machine import peak_process_bytes, process_bytes, reset_p
 from specchat.config.values import ModelSpec
 from specchat.core.memory import LEAST_TOKENS, MemoryLimit, PairMemory
 from specchat.decoding.assemble import early_map_bytes, made_networks
+from specchat.drafters.choice import choose_drafter
 from specchat.errors import CombinationError, MemoryLimitTooLow, NoMemoryLeft, NotEnoughMemory, cut
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit
 from specchat.models.hub.model_state import packed_file
@@ -181,8 +182,11 @@ which `goodput` measures."""
 
 
 def widened(settings: Settings, stated: Collection[str]) -> Settings:
-    """The settings of a target whose layers are read in every pass; what the user stated stays as it is."""
-    if settings.controller != "goodput":
+    """The settings of a target whose layers are read in every pass; what the user stated stays as it is.
+
+    A draft model's passes take longer the wider a tree is, and the disk rests meanwhile: its trees stay as they are.
+    """
+    if settings.controller != "goodput" or choose_drafter(settings).needs_draft_model:
         return settings
     wider = {name: max(most, getattr(settings, name)) for name, most in _STREAMED.items() if name not in stated}
     return settings.but({**wider, "method_options": {**_STREAMED_OPTIONS, **settings.method_options}})
