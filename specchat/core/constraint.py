@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -132,7 +134,7 @@ def _first_line(text: str) -> str:
 
 
 class _Spelled:
-    """The tokens as llguidance asks for them."""
+    """The tokens as llguidance asks for them. A name of a special token in forced text is text, not that token."""
 
     def __init__(self, table: TokenTable, vocab_size: int, end: int) -> None:
         tokens = range(min(table.size, vocab_size))
@@ -140,10 +142,38 @@ class _Spelled:
         self.bos_token_id = None
         self.tokens = [table.token_spelling(token) for token in tokens]
         self.special_token_ids = [token for token in tokens if not table.token_bytes(token)]
-        self._encode = table.encode
+        self._not_text = {*self.special_token_ids, *table.eos_ids, *range(len(tokens), table.size)}
+        self._table = table
 
     def __call__(self, text: str) -> list[int]:
-        return self._encode(text)
+        """Ordinary tokens that write this text, or a beginning of it where none write more."""
+        found = self._table.encode(text)
+        if self._written(found, text) < len(found):
+            names = [re.escape(self.tokens[token].decode()) for token in self.special_token_ids if self.tokens[token]]
+            name = re.compile(f"(?={'|'.join(names)})" if names else "$^")
+            cuts = [match.start() + 1 for match in name.finditer(text)]
+            found = [t for start, end in pairwise([0, *cuts, len(text)]) for t in self._within(text[start:end])]
+        return found[: self._written(found, text)]
+
+    def _written(self, tokens: Sequence[int], text: str) -> int:
+        """How many of these tokens write a beginning of the text."""
+        data, at = text.encode(), 0
+        for count, token in enumerate(tokens):
+            if token in self._not_text or not data.startswith(self.tokens[token], at):
+                return count
+            at += len(self.tokens[token])
+        return len(tokens)
+
+    def _within(self, piece: str) -> list[int]:
+        """A piece of a text as tokens, without the space that SentencePiece adds at the beginning of every text."""
+        found, size = self._table.encode(_NO_WORD + piece), len(piece.encode())
+        while found and sum(len(self._table.token_spelling(token)) for token in found) > size:
+            del found[0]
+        return found
+
+
+_NO_WORD = "\x02"
+"""A character that no vocabulary joins with others to one token."""
 
 
 class Tokenizer:

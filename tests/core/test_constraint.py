@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from contracts.kit import Letters, context_for, random_tree
+from decoding.test_detokenize import SPECIAL, TOKENIZERS, vocabulary_of
 
 from specchat.core.budget import Budget
 from specchat.core.constraint import DEEPEST, MOST_CHARACTERS, MOST_NODES, ConstraintSource, compiled
@@ -93,6 +94,17 @@ def test_forced_text_is_tokenised_as_the_tokenizer_would():
         path.append(token)
     constraint.advance(forced[:2])
     assert list(constraint.forced(())) == forced[2:]
+
+
+@pytest.mark.parametrize("make", TOKENIZERS.values(), ids=TOKENIZERS.keys())
+def test_a_special_token_named_in_a_schema_is_forced_as_text_in_ordinary_tokens(make):
+    table = vocabulary_of(make())
+    schema = json.dumps({"const": {"the": f"fox {SPECIAL} y"}})
+    constraint = made(schema, "json_schema", table, table.size)
+    tokens = constraint.forced(())
+    assert b"".join(map(table.token_bytes, tokens)).decode() == f'{{"the": "fox {SPECIAL} y"}}'
+    constraint.advance(tokens)
+    assert masked_tokens(constraint, ()) == table.eos_ids
 
 
 def test_single_tokens_are_allowed_as_the_mask_has_it():
