@@ -15,6 +15,7 @@ from specchat.config.values import ModelSpec
 from specchat.core.drafting_networks import Prunable, TrainedNetwork
 from specchat.core.seams import Model
 from specchat.errors import ModelError, NotEnoughMemory, TokenizerMismatch, UsageError
+from specchat.models.backends.llama_cpp import LLAMA, chosen_backend, load_llama, steps_in
 from specchat.models.backends.transformers_model import ReferenceModel, refuse_other_states
 from specchat.models.backends.transformers_network import load_network, refuse_unknown_states
 from specchat.models.cpu_kernels.kernels import native_works
@@ -27,17 +28,16 @@ from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruning import PrunableFile
 from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
-from specchat.models.llama_loading import LLAMA, chosen_backend, load_llama, steps_in
 from specchat.models.machine import available_bytes, choose_precision, keeps_bits, multiplies
 from specchat.models.weights.config_file import CONFIG, read_config
 from specchat.models.weights.families import FAMILIES, Family
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
-from specchat.models.weights.gguf_tokens import HEADER_ALONE
 from specchat.models.weights.model_files import describe_model, needed_bytes, refused_layers, with_working_bytes
 from specchat.models.weights.tokenizer_files import end_tokens, open_tokenizer, same_tokenizer
 from specchat.models.weights.transformers_cache import (
+    HEADER_ALONE,
     RememberedConfig,
     converted_folder,
     is_converted,
@@ -220,10 +220,7 @@ def load_model(
             if ranks is None:
                 network, why_slow = own_network(shape, source, precision, device, kernels, limit)
             else:
-                from specchat.models.ranks.plan import Load
-
-                load = Load(0, spec.name, str(path), precision, [], "", rounds=rounds, threads=torch.get_num_threads())
-                network, shared = ranks.network(shape, source, load)
+                network, shared = ranks.network(shape, source, spec.name, path, precision, rounds=rounds)
                 why_slow = (*network.inner.notes, shared_line(spec.name, shared))
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder

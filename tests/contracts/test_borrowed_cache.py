@@ -9,7 +9,6 @@ from contracts.models import BUILDERS, V, shared_network
 from test_view_contract import CLOSE, PREFIX, rounds
 
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.decoder.cache_rows import OwnRows
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.kv_cache import KVCache
 
@@ -80,11 +79,10 @@ def test_native_rows_that_are_borrowed_say_to_the_bit_what_a_mask_would_make_the
     view = model.view()
     view.copy_rows_from(PREFIX, kept)
     tree = random_tree(V, 6, 2)
-    plan = model.rows.plan_tree(tree, None, ())
-    hidden = [position for position in range(len(PREFIX)) if position not in kept]
-    plan.mask[:, hidden] = False
-    own = OwnRows(plan.positions, plan.written, plan.mask)
-    masked = type(plan)(plan.start, 0, plan.nodes, plan.tokens, 0, (), 0, own=own)
+    plan, text = model.rows.plan_tree(tree, None, ()), len(PREFIX)
+    above = [*range(-1, text - 1), *[text + parent for parent in plan.above]]
+    masked = type(plan)(plan.start, 0, plan.nodes, plan.tokens, 0, above, 0)  # no row is seen by all
+    masked.mask[:, [position for position in range(text) if position not in kept]] = False
     expected = model.network.head(model._read_text(masked, None)).logits
     assert torch.equal(view.read(tree).logits, expected)
 

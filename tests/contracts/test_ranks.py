@@ -43,9 +43,9 @@ from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.worker import Worker
 from specchat.errors import EngineError, ModelError, PlanRefused, RanksLost, UsageError
 from specchat.models.decoder.cache_rows import PassPlan
+from specchat.models.decoder.cached_model import read_together
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
-from specchat.models.decoder.joint_passes import read_together
 from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.network import Pass, SubLayers
 from specchat.models.decoder.prompt_cache import KeptTexts, PromptCache
@@ -80,17 +80,13 @@ def over_ranks(ranks, tmp_path_factory) -> Iterator[Build]:
         if id(network) not in loaded:
             folder = tmp_path_factory.mktemp("network")
             network.save_pretrained(folder)
-            load = message(folder)
-            loaded[id(network)] = network, ranks.network(Shape.of(network.config), source_of(network), load)[0]
+            shape, source = Shape.of(network.config), source_of(network)
+            loaded[id(network)] = network, ranks.network(shape, source, "tiny", folder, "float32")[0]
         return Decoder(loaded[id(network)][1], context_tokens)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BUILDERS, "ranks", build)
         yield build
-
-
-def message(folder: Path) -> p.Load:
-    return p.Load(0, "tiny", str(folder), "float32", [], "", rounds=False, threads=1)
 
 
 def checks_of(*modules: Any) -> list[Callable[[Any], None]]:
@@ -188,8 +184,8 @@ def test_whole_numbers_say_what_one_process_says_but_for_their_rounding(ranks, t
     def alone(precision: str) -> torch.Tensor:
         return logits(Decoder(EagerNetwork(Builder(shape, source, precision, torch.device("cpu")).build()), 256))
 
-    load = msgspec.structs.replace(message(tmp_path), precision=precision, rounds=rounds)
-    shared, whole = logits(Decoder(ranks.network(shape, source, load)[0], 256)), alone(precision)
+    network = ranks.network(shape, source, "tiny", tmp_path, precision, rounds=rounds)[0]
+    shared, whole = logits(Decoder(network, 256)), alone(precision)
     assert 2 * (shared - whole).abs().max() < (alone("float32") - whole).abs().max()
 
 
@@ -271,7 +267,7 @@ def test_as_many_ranks_as_heads_of_keys_and_values_say_what_one_process_says(cou
         count, load=lambda load, group: rank_network(shape, source, "float32", torch.device("cpu"), group)
     )
     try:
-        leading, shared = ranks.network(shape, source, message(Path()))
+        leading, shared = ranks.network(shape, source, "tiny", Path(), "float32")
         assert len(shared) == count
         assert max(shared) < 1.3 * min(shared)
         models = own_decoder(network, 256), Decoder(leading, 256)
@@ -354,10 +350,10 @@ def test_a_model_that_a_rank_cannot_load_is_named_and_the_ranks_go_on(ranks, ove
     network = shared_network("llama")
     shape, source = Shape.of(network.config), source_of(network)
     with pytest.raises(ModelError, match=r"rank 1 could not load its share: .*no-such"):
-        ranks.network(shape, source, message(tmp_path / "no-such"))
+        ranks.network(shape, source, "tiny", tmp_path / "no-such", "float32")
     shared_network("qwen3").save_pretrained(tmp_path / "other")
     with pytest.raises(ModelError, match="rank 1 could not load its share: the weights of tiny here are others"):
-        ranks.network(shape, source, message(tmp_path / "other"))
+        ranks.network(shape, source, "tiny", tmp_path / "other", "float32")
     assert reply(over_ranks(network, 256), controller="off", max_tokens=3).tokens
     assert not ranks.lost
 
@@ -385,9 +381,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"above": [-1, 2, 1]}, "a row that follows a later one"),
     ({"first": 1 << 30}, "positions beyond the context"),
     ({"copied": [0, 1, 2, 3]}, "copied rows that are not there"),
-    ({"own": p.Own([0, 1, 2], [0, 1, 2], 3, b"")}, "a mask of another size"),
-    ({"own": p.Own([0, 1, 2], [0, 1, 3], 3, b"\xff\xff")}, "rows outside the cache"),
-    ({"own": p.Own([0, 1, 2], [0, 1, 2], 3, b"\x00\x00")}, "a row that sees nothing"),
     ({"attention": [0, 3]}, "attention in a layer whose rows are not held"),
     ({"mlp": [3]}, "a layer that there is not"),
     ({"entries": [1]}, "rows that enter and are not there"),

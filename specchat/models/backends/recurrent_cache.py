@@ -151,7 +151,7 @@ class RecurrentCache(KVCache):
         self.write_at(plan.start)
         before = plan.start - self._held
         self._rows = {layer: rows.first(before) for layer, rows in self._rows.items()} if before else {}
-        in_c = self.compiled is not None and plan.nodes and plan.own is None and plan.common == self._held
+        in_c = self.compiled is not None and plan.nodes and plan.common == self._held
         self._above = array("i", plan.above) if in_c else None
         self._seen = plan.mask[:, self._held :]
 

@@ -262,7 +262,7 @@ class WholePasses:
     def takes(self, running: Pass) -> bool:
         """Whether a pass is one call: no hook runs between layers, and all rows are tokens that see whole paths."""
         plan, watch = running.plan, running.watch
-        if running.extra_rows or not plan.nodes or plan.own is not None or (watch is not None and watch.hooked):
+        if running.extra_rows or not plan.nodes or (watch is not None and watch.hooked):
             return False
         return self._narrowest is None or plan.start + len(plan.tokens) <= self._narrowest
 

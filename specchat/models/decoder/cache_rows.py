@@ -19,21 +19,6 @@ LAZY_TOKENS = 8
 
 
 @record
-class OwnRows:
-    """Rows of a pass that lie anywhere in the cache and see any of it.
-
-    Args:
-        positions: (rows,) in the text.
-        places: (rows,) where in the cache they are written.
-        mask: (rows, seen) bool, whom each row attends to.
-    """
-
-    positions: list[int]
-    places: Sequence[int]
-    mask: Tensor
-
-
-@record
 class PassPlan:
     """One pass over tokens still missing, then nodes, then extra rows; in this order the rows are written.
 
@@ -41,7 +26,7 @@ class PassPlan:
     then those of the pass, each behind one of them or behind the common ones: a row sees itself and all above it.
 
     Args:
-        start: first row written, unless `own` says where the rows are written.
+        start: first row written.
         missing: tokens of the prefix read on the way, each behind the one before it; the root comes behind the last.
         nodes: (R,) nodes read.
         tokens: ids of missing tokens and nodes, extra rows excluded.
@@ -51,7 +36,6 @@ class PassPlan:
         first: position in the text of a row that follows these.
         copied: positions of the first rows, where only these of their text are there. Where each layer has rows of
             its own, those of the layers that see a window.
-        own: what rows are that this does not describe; `above` is empty then.
     """
 
     start: int
@@ -62,28 +46,25 @@ class PassPlan:
     above: Sequence[int]
     first: int
     copied: tuple[int, ...] = ()
-    own: OwnRows | None = None
 
     @property
     def rows(self) -> int:
         """Rows of the pass, extra rows included."""
-        return self.common + len(self.above) - self.start if self.own is None else len(self.own.places)
+        return self.common + len(self.above) - self.start
 
     @property
-    def written(self) -> Sequence[int]:
+    def written(self) -> range:
         """The cache row of each row of the pass."""
-        return range(self.start, self.start + self.rows) if self.own is None else self.own.places
+        return range(self.start, self.start + self.rows)
 
     @property
     def end(self) -> int:
         """A position in the text that is beyond every row's."""
-        return self.first + len(self.above) if self.own is None else max(self.own.positions) + 1
+        return self.first + len(self.above)
 
     @cached_property
     def positions(self) -> list[int]:
         """(rows,) position in the text of every row, extra rows included: never the row's own number."""
-        if self.own is not None:
-            return self.own.positions
         found: list[int] = []
         for above in self.above:
             found.append(self.first if above < 0 else found[above] + 1)
@@ -92,8 +73,6 @@ class PassPlan:
     @cached_property
     def mask(self) -> Tensor:
         """(rows, start + rows) bool, whom each row attends to; made where it is asked for."""
-        if self.own is not None:
-            return self.own.mask
         behind = np.eye(len(self.above), dtype=np.bool_)
         for row, above in enumerate(self.above):
             if above >= 0:

@@ -271,10 +271,10 @@ class GraphNetwork(EagerNetwork):
         return next((width for width in _ROWS if width >= rows), None)
 
     def _is_special(self, running: Pass) -> bool:
-        """Whether a pass cannot be replayed: it is interrupted, rows lie anywhere, or a window hides part of a text."""
+        """Whether a pass cannot be replayed: it is interrupted, or a window hides part of a text."""
         windows = any(kind.window is not None for kind in self.shape.attention_kinds)
         part_seen = windows and bool(running.plan.copied)
-        return running.interrupted(self.shape.layers) or running.plan.own is not None or part_seen
+        return running.interrupted(self.shape.layers) or part_seen
 
     def _replay(self, bucket: Bucket, running: Pass, keys: Tensor, values: Tensor) -> bool:
         """Do the pass that the buffers describe; False where it cannot be recorded."""

@@ -8,9 +8,9 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -96,25 +96,30 @@ class Ranks:
             finally:
                 self._depth -= 1
 
-    def network(self, shape: Shape, source: WeightSource, load: p.Load) -> tuple[LeadingNetwork, list[int]]:
+    def network(
+        self, shape: Shape, source: WeightSource, name: str, path: Path, precision: str, rounds: bool = False
+    ) -> tuple[LeadingNetwork, list[int]]:
         """A network over all ranks, and the bytes of each one's weights.
 
         Args:
-            load: what the others are told; network and fingerprint are filled in.
+            name: of the model.
+            path: where its weights lie on this machine.
+            rounds: whether the source rounds all weights to 4 bits.
 
         Raises:
             ModelError: a rank could not load its share; says which, and why.
         """
         holder, device = _Holder(), torch.device(self.devices[0])
-        load = msgspec.structs.replace(
-            load, network=self.number(holder), devices=list(self.devices), fingerprint=fingerprint(shape, source)
+        number, devices, threads = self.number(holder), list(self.devices), torch.get_num_threads()
+        load = p.Load(
+            *(number, name, str(path), precision, devices, fingerprint(shape, source)), rounds=rounds, threads=threads
         )
         network: RankNetwork | None = None
         with self.told(load) as group:
             group.use_card(device)
             failed: Exception | None = None
             try:
-                network = rank_network(shape, source, load.precision, device, group)
+                network = rank_network(shape, source, precision, device, group)
             except Exception as error:  # the others answer first
                 failed = error
             reports = [group.reported(rank) for rank in range(1, group.size)]
@@ -123,7 +128,7 @@ class Ranks:
         for rank, report in enumerate(reports, 1):
             if report.error:
                 raise ModelError(f"rank {rank} could not load its share: {report.error}")
-        leading = LeadingNetwork(self, network, prepared(source, shape), load.network, holder)
+        leading = LeadingNetwork(self, network, prepared(source, shape), number, holder)
         return leading, [network.nbytes, *(report.nbytes for report in reports)]
 
     def close(self) -> None:

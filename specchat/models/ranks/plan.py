@@ -7,11 +7,9 @@ from itertools import pairwise
 from typing import Annotated, TypeVar
 
 import msgspec
-import numpy as np
-import torch
 
 from specchat.errors import PlanRefused
-from specchat.models.decoder.cache_rows import OwnRows, PassPlan
+from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.network import Pass, SubLayers
 
 MOST_BYTES = 64 << 20
@@ -65,15 +63,6 @@ class NewCache(PlanMessage, tag=1):
     context_tokens: Number
 
 
-class Own(PlanMessage, tag=2):
-    """`OwnRows`, with a bit for each place of the mask."""
-
-    positions: Numbers
-    places: Numbers
-    seen: Number
-    mask: bytes
-
-
 class Run(PlanMessage, tag=3):
     """Compute a pass: a `PassPlan`, and what of the layers is computed.
 
@@ -95,7 +84,6 @@ class Run(PlanMessage, tag=3):
     above: Above
     first: Number
     copied: Numbers
-    own: Own | None
     attention: Numbers
     mlp: Numbers
     hooked: Numbers
@@ -225,16 +213,11 @@ def demand(holds: object, what: str) -> None:
 def run_message(cache: int, running: Pass, adapters: Iterable[int], *, head: bool, chunk_tokens: int = 0) -> Run:
     """The message about a pass."""
     plan, parts = running.plan, running.parts
-    own = None
-    if plan.own is not None:
-        mask = plan.own.mask
-        bits = np.packbits(mask.numpy()).tobytes()
-        own = Own(list(plan.own.positions), list(plan.own.places), mask.shape[1], bits)
     hooked = running.watch.hooked.intersection(range(parts.layers)) if running.watch is not None else ()
     entries = [0 if row.entry is None else row.entry.layer + 1 for row in running.extra_rows] if running.entries else []
     return Run(
         *(cache, plan.start, plan.missing, list(plan.tokens), plan.common, list(plan.above), plan.first),
-        *(list(plan.copied), own, sorted(parts.attention), sorted(parts.mlp), sorted(hooked), list(adapters)),
+        *(list(plan.copied), sorted(parts.attention), sorted(parts.mlp), sorted(hooked), list(adapters)),
         *(head, chunk_tokens, entries),
     )
 
@@ -247,28 +230,14 @@ def plan_of(run: Run, vocab_size: int, max_rows: int) -> PassPlan:
     demand(run.missing <= len(run.tokens), "more missing tokens than tokens")
     demand(len(run.entries) in (0, len(run.extra_rows)), "rows that enter and are not there")
     demand(len(run.copied) <= run.common and _below(run.copied, most), "copied rows that are not there")
-    own = None
-    if run.own is None:
-        demand(run.common <= run.start and run.start + rows <= most, "rows outside the cache")
-        demand(run.common + len(run.above) - run.start == rows, "rows that are not those of its tokens")
-        demand(all(above < row for row, above in enumerate(run.above)), "a row that follows a later one")
-        demand(run.first + len(run.above) <= most, "positions beyond the context")
-    else:
-        own = _own_rows(run.own, rows, most)
+    demand(run.common <= run.start and run.start + rows <= most, "rows outside the cache")
+    demand(run.common + len(run.above) - run.start == rows, "rows that are not those of its tokens")
+    demand(all(above < row for row, above in enumerate(run.above)), "a row that follows a later one")
+    demand(run.first + len(run.above) <= most, "positions beyond the context")
     return PassPlan(
         *(run.start, run.missing, tuple(range(len(run.tokens) - run.missing)), run.tokens, run.common, run.above),
-        *(run.first, tuple(run.copied), own),
+        *(run.first, tuple(run.copied)),
     )
-
-
-def _own_rows(own: Own, rows: int, most: int) -> OwnRows:
-    demand(len(own.positions) == len(own.places) == rows, "rows that are not those of its tokens")
-    demand(_below(own.positions, most) and _below(own.places, min(most, own.seen)), "rows outside the cache")
-    demand(0 < own.seen <= most and len(own.mask) == -(-rows * own.seen // 8), "a mask of another size")
-    bits = np.unpackbits(np.frombuffer(own.mask, np.uint8), count=rows * own.seen)
-    mask = torch.from_numpy(bits.astype(np.bool_).reshape(rows, own.seen))
-    demand(bool(mask.any(dim=1).all()), "a row that sees nothing")
-    return OwnRows(own.positions, own.places, mask)
 
 
 def parts_of(run: Run, layers: int, held: Collection[int]) -> SubLayers:
