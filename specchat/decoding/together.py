@@ -12,7 +12,7 @@ from specchat.core.round import JointPass
 from specchat.decoding.conversation import Drafted, PromptDue, Steps
 from specchat.decoding.reply_events import Event
 from specchat.decoding.speculate import Submitted
-from specchat.models.decoder.joint_passes import read_together
+from specchat.models.decoder.cached_model import read_together
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from specchat.decoding.combinations import check_settings
 from specchat.drafters import DRAFTERS
 from specchat.engine.server.event_conversion import target_logprobs
 from specchat.errors import CombinationError
+from specchat.models.decoder.cached_model import read_together
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.eager import EagerNetwork
-from specchat.models.decoder.joint_passes import read_together
 from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.decoder.shape import Shape

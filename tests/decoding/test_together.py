@@ -16,7 +16,7 @@ from specchat.decoding.emission import Stop
 from specchat.decoding.reply_events import ReplyEnded, RoundWritten
 from specchat.decoding.together import LEAST_SLICE_TOKENS, MOST_SLICE_TOKENS, JoinedReply, Together
 from specchat.errors import SpecchatError
-from specchat.models.decoder.joint_passes import read_together
+from specchat.models.decoder.cached_model import read_together
 
 CONTEXT = 1024
 FIXED = {"controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}

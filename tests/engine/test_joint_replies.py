@@ -21,7 +21,7 @@ from specchat.engine.server import joint_replies, open_pair, target_host
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.open_pair import OpenPair
 from specchat.engine.server.worker import Worker
-from specchat.models.decoder.joint_passes import read_together
+from specchat.models.decoder.cached_model import read_together
 from specchat.models.remote import link
 from specchat.settings import MOST_TOGETHER
 

@@ -15,11 +15,10 @@ from tiny_models import TOKENS, tiny_gguf
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
 from specchat.errors import ModelError, SpecchatError
-from specchat.models import llama_loading
-from specchat.models.backends import llama_library
+from specchat.models.backends import llama_cpp, llama_library
 from specchat.models.backends.scripted import random_says
 from specchat.models.model_loading import Loaded, load_model, load_tokenizer
-from specchat.models.weights.gguf_tokens import HEADER_ALONE, SPLITS
+from specchat.models.weights.transformers_cache import HEADER_ALONE, SPLITS
 
 FOREIGN = ("granite", "command-r", "cohere2", "glm4", "exaone4", "olmo2", "phi2", "internlm2", "mistral3", "deepseek2")
 
@@ -45,7 +44,7 @@ def test_llama_cpp_runs_it_and_nothing_else_does(tmp_path: Path, monkeypatch: py
             ModelError, match="GGUF files of architecture command-r; nearest that works: backend = llama"
         ):
             loaded(path, backend)
-    for module in (llama_library, llama_loading):
+    for module in (llama_library, llama_cpp):
         monkeypatch.setattr(module, "library", lambda: LlamaStandIn(random_says(V, seed=5), V))
     monkeypatch.setattr(llama_library, "has_card", lambda: False)
     model = loaded(path, "llama.cpp")

@@ -19,8 +19,7 @@ from specchat.config.values import LlamaOptions
 from specchat.core.request import PassRequest
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import InstallationError, ModelError, NotEnoughMemory, SpecchatError, UsageError
-from specchat.models import llama_loading
-from specchat.models.backends import llama_library
+from specchat.models.backends import llama_cpp, llama_library
 from specchat.models.backends.llama_cpp import LlamaCppModel
 from specchat.models.backends.llama_library import SEQUENCES, LlamaWeights
 from specchat.models.backends.scripted import random_says
@@ -272,7 +271,7 @@ def installed(stand_in, monkeypatch):
     """The stand-in where the library would be."""
     stand_in.llama_supports_gpu_offload = lambda: True
     monkeypatch.setattr(llama_library, "has_card", lambda: False)
-    for module in (llama_library, llama_loading):
+    for module in (llama_library, llama_cpp):
         monkeypatch.setattr(module, "library", lambda: stand_in)
     return stand_in
 
@@ -285,12 +284,12 @@ def test_a_folder_of_safetensors_is_refused(installed, tmp_path):
 def test_memory_is_checked_before_weights_are_read(installed, tmp_path, monkeypatch):
     file = tmp_path / "m.gguf"
     file.write_bytes(b"x" * 1000)
-    monkeypatch.setattr(llama_loading, "available_bytes", lambda device: 999)
+    monkeypatch.setattr(llama_cpp.host, "free_bytes", lambda: 999)
     with pytest.raises(NotEnoughMemory, match="mmap = true"):
         load(file)
     assert installed.models == 0
     spec = ModelSpec("m", (PathSource(file),), llama=LlamaOptions(mmap=True))
-    assert llama_loading.load_llama(spec, file, cards=False)[0].weights.nbytes == 1000
+    assert llama_cpp.load_llama(spec, file, cards=False)[0].weights.nbytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -298,7 +297,7 @@ def test_memory_is_checked_before_weights_are_read(installed, tmp_path, monkeypa
     [("auto", "auto", "auto"), ("auto", "llama.cpp", "llama.cpp"), ("own", "llama.cpp", "own")],
 )
 def test_what_is_asked_for_now_counts_before_what_the_model_says(asked, of_model, chosen):
-    assert llama_loading.chosen_backend(ModelSpec("m", (), backend=of_model), asked) == chosen
+    assert llama_cpp.chosen_backend(ModelSpec("m", (), backend=of_model), asked) == chosen
 
 
 @pytest.mark.parametrize(
@@ -316,7 +315,7 @@ def test_unasked_it_runs_what_our_decoder_does_not_where_there_is_a_card(
     monkeypatch.setattr(llama_library, "has_card", lambda: card_there)
     file = tmp_path / "m.gguf"
     file.touch()
-    assert llama_loading.steps_in(backend, file, cards=cards) == steps
+    assert llama_cpp.steps_in(backend, file, cards=cards) == steps
 
 
 def test_states_of_a_tree_with_more_leaves_than_sequences_are_those_of_its_nodes(model):

@@ -16,8 +16,8 @@ from specchat.core.request import FIRST, LOGITS, PassRequest
 from specchat.core.tree import Guess, TokenTree
 from specchat.errors import NotNumbers
 from specchat.models.backends.transformers_model import ReferenceModel
+from specchat.models.decoder.cached_model import read_together
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.joint_passes import read_together
 from specchat.models.decoder.recorded_network import GraphNetwork
 
 LENGTHS = (9, 130, 40, 1)

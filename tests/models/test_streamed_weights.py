@@ -35,8 +35,8 @@ from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.cpu_kernels import streamed_weights
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.cpu_kernels.streamed_weights import WeightLimit, aligned
+from specchat.models.decoder.cached_model import read_together
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.joint_passes import read_together
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import Loaded, streaming_line
 from specchat.settings import Settings

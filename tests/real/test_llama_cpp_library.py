@@ -59,7 +59,7 @@ def said(model: LlamaCppModel, tokens: int = 60, **changes: object) -> tuple[lis
 def test_loading_says_nothing_on_standard_error():
     script = (
         "import torch, sys; from pathlib import Path; from specchat.config import ModelSpec, PathSource\n"
-        "from specchat.models.llama_loading import load_llama; path = Path(sys.argv[1])\n"
+        "from specchat.models.backends.llama_cpp import load_llama; path = Path(sys.argv[1])\n"
         "load_llama(ModelSpec('m', (PathSource(path),)), path, cards=False)[0].prefill(list(range(20)))"
     )
     command = [sys.executable, "-c", script, str(fetched(NAME))]

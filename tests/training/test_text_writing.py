@@ -8,7 +8,7 @@ from training_kit import REPLY, USER, V, Words, plainly, target
 from specchat.bench.workloads import own_workload
 from specchat.core.sampling import Sampling
 from specchat.errors import TrainingError, UsageError
-from specchat.models.decoder.joint_passes import read_together
+from specchat.models.decoder.cached_model import read_together
 from specchat.training import texts as text_writing
 from specchat.training.prompts import opening_of, overlaps_benchmark, prompts_of
 from specchat.training.states import grouped

@@ -17,12 +17,11 @@ from specchat.decoding.profiling import CONTEXT_TOKENS
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.choice import drafts_used
 from specchat.drafters.parts import FurtherDraft, PairResources
-from specchat.models.backends.llama_cpp import LlamaCppModel
+from specchat.models.backends.llama_cpp import LLAMA, LlamaCppModel
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.draft_heads.masks import mask_rows
 from specchat.models.draft_heads.specdiff import denoiser
-from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import threads_of_rank
 from specchat.models.model_loading import Loaded, streaming_line, streaming_network
 from specchat.settings import Settings

@@ -32,12 +32,12 @@ from specchat.engine.server.memory import (
     weight_limit,
 )
 from specchat.errors import CombinationError, TokenizerMismatch, UsageError, WeightsNotHere
+from specchat.models.backends.llama_cpp import LLAMA
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.hub import checksum, fetching, model_state
 from specchat.models.hub.disk import Cancelled, Progress, megabytes
 from specchat.models.hub.pair_check import check_pair
 from specchat.models.hub.trained_drafters import drafters_fitting, found_drafters
-from specchat.models.llama_loading import LLAMA
 from specchat.models.machine import choose_devices, launched_ranks, threads_for, threads_of_rank, unused_card
 from specchat.models.model_loading import (
     Loaded,

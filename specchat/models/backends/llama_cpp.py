@@ -10,21 +10,28 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from specchat.compiled import machine as host
+from specchat.config.values import ModelSpec, gguf_parts
 from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, PassRequest
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights
+from specchat.errors import NotEnoughMemory, UsageError
+from specchat.models.backends.llama_library import SEQUENCES, LlamaCache, LlamaWeights, library, offloads
 from specchat.models.decoder.cache_rows import Rows, common_prefix
-from specchat.models.decoder.fixed_passes import FixedPasses
+from specchat.models.decoder.cached_model import FixedPasses
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.weights.families import GGUF_FAMILIES
 from specchat.models.weights.gguf_header import read_header
 from specchat.models.weights.weight_source import AdjustedSource, WeightSource, head_rows
+
+LLAMA = "llama.cpp"
+
 
 _TREE_ROWS = 640
 """Room behind a text: the largest tree, and tokens that were put off."""
@@ -368,3 +375,50 @@ class LlamaCppModel(FixedPasses):
 
 def _rounded(rows: int) -> int:
     return -(-rows // _ROUND_ROWS) * _ROUND_ROWS
+
+
+def chosen_backend(spec: ModelSpec, wanted: str) -> str:
+    """The backend that was asked for now, else the one that models.toml names for the model."""
+    return spec.backend if wanted == "auto" else wanted
+
+
+def steps_in(backend: str, path: Path, *, cards: bool) -> bool:
+    """Whether llama.cpp runs a file that our own decoder does not, unasked: it has a card to run it on."""
+    return backend == "auto" and cards and path.is_file() and path.suffix == ".gguf" and offloads()
+
+
+def load_llama(spec: ModelSpec, path: Path, *, cards: bool) -> tuple[LlamaCppModel, tuple[str, ...]]:
+    """A model over the file's weights, which has read nothing, and what to say about it.
+
+    Args:
+        cards: whether layers may go to a card.
+
+    Raises:
+        InstallationError: llama-cpp-python is not installed.
+        UsageError: the model is no GGUF file, or an option needs what the library was built without.
+        ModelError: llama.cpp does not load it.
+    """
+    library()
+    if not path.is_file():
+        raise UsageError(f"backend = llama.cpp reads GGUF files, and {spec.name} is none; nearest that works: own")
+    _check_memory(spec, path, cards=cards)
+    weights = LlamaWeights(spec.name, path, spec.llama, processor_only=not cards)
+    limit = spec.context_tokens or weights.trained_tokens
+    notes: tuple[str, ...] = ()
+    if cards and spec.llama.gpu_layers and not offloads():
+        notes = (f"{spec.name}: gpu_layers has no effect, as this llama-cpp-python was built without a card",)
+    return LlamaCppModel(weights, limit), notes
+
+
+def _check_memory(spec: ModelSpec, path: Path, *, cards: bool) -> None:
+    """Refuse weights that will not fit, where they stay on the processor and are not to be left in the file."""
+    options = spec.llama
+    if options.mmap or options.rpc_servers or (cards and offloads()):
+        return
+    needed = sum(part.stat().st_size for part in map(Path, gguf_parts(str(path))) if part.is_file())
+    available = host.free_bytes()
+    if available is not None and needed > available:
+        raise NotEnoughMemory(
+            f"{spec.name} needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free; choose a smaller "
+            f"model, or set mmap = true for it in models.toml, which reads weights from the file again and again"
+        )

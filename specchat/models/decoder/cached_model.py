@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from specchat.core.reading import Reading
-from specchat.core.request import CHUNK_TOKENS, HeadNeeds, PassRequest
+from specchat.core.request import CHUNK_TOKENS, HeadNeeds, HeadOfSome, PassRequest
+from specchat.core.seams import Model
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import TokenTree
+from specchat.errors import CombinationError
 from specchat.models.decoder.cache_rows import PassPlan, Rows, common_prefix
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.network import SubLayers
 from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptText, KeptTexts
+from specchat.models.decoder.trimmed_head import PickedLogits, TrimmedHead
 
 _WORTH_TOKENS = 16
 """Fewer rows than this are read again rather than kept or brought back."""
@@ -27,6 +30,9 @@ _NEAR = 0.05
 
 Own = TypeVar("Own", bound="CachedModel[Any]")
 """The class that extends it."""
+
+TextTree = tuple[Model, TokenTree, PassRequest]
+"""The model that holds a text, a tree behind the text, and what is asked of the pass over it."""
 
 
 class CachedModel(ABC, Generic[Own]):
@@ -264,3 +270,73 @@ class CachedModel(ABC, Generic[Own]):
     def _copied_from(self) -> Own:
         assert self._source is not None, "rows are copied from the model that this one was made from"
         return self._source
+
+
+def read_together(trees: Sequence[TextTree]) -> Iterator[dict[int, Reading]]:
+    """Read whole trees of several texts, each with a model of its own over the same weights, in few passes.
+
+    What is said of a text is what `read` of its model says.
+
+    Yields:
+        The readings of each pass of two texts or more, by their place among the trees. Trees that need hooks, extra
+        rows or a head of their own, and those that no other can be read with, are not read.
+
+    Raises:
+        NotNumbers: as `Decoder.read` does, of some of the texts of a pass. Each may be read again.
+    """
+    pools: dict[int, list[tuple[int, CachedModel[Any], Any]]] = {}
+    for place, (model, tree, request) in enumerate(trees):
+        special = request.head is not None or request.hooks or request.extra_rows
+        if isinstance(model, CachedModel) and not special and (weights := model.joint_weights) is not None:
+            pools.setdefault(id(weights), []).append((place, model, model.planned(tree, request)))
+    for pool in pools.values():
+        for group in pool[0][1].joint_groups([planned for *_, planned in pool]):
+            if len(group) < 2:
+                continue
+            members = [pool[number] for number in sorted(group)]
+            needs = [trees[place][2].needs for place, *_ in members]
+            readings = members[0][1].read_joined([(model, planned) for _, model, planned in members], needs)
+            yield dict(zip([place for place, *_ in members], readings, strict=True))
+
+
+class FixedPasses:
+    """Refuses views, extra rows, hooks, copies of single rows, and the head by itself."""
+
+    flexible_passes = False
+    chunk_bytes = 1 << 62
+    runs_in: ClassVar[str]
+    """What runs it, as a refusal calls it, …"""
+    instead: ClassVar[str]
+    """… and where the model runs that can do all this."""
+
+    def chunk_after(self, tokens: int) -> int:
+        return CHUNK_TOKENS
+
+    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
+        """A head that picks these tokens' logits out of all of them."""
+        return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
+
+    def view(
+        self,
+        layers: Collection[int] | None = None,
+        skip_attention: Collection[int] = (),
+        skip_mlp: Collection[int] = (),
+    ) -> NoReturn:
+        self._refuse()
+
+    def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> NoReturn:
+        self._refuse()
+
+    def head(self, hidden: Tensor) -> NoReturn:
+        self._refuse()
+
+    def check_request(self, request: PassRequest) -> None:
+        """CombinationError: it asks for more."""
+        if request.hooks or request.extra_rows:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise CombinationError(
+            f"{self.runs_in} takes no extra rows and leaves nothing out of a pass, which this method needs; nearest "
+            f"that works: drafter 'token_recycling', or {self.instead}"
+        )

@@ -16,7 +16,7 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ModelError, PlanRefused, TargetLost
 from specchat.models.decoder.cache_rows import common_prefix
-from specchat.models.decoder.fixed_passes import FixedPasses
+from specchat.models.decoder.cached_model import FixedPasses
 from specchat.models.ranks.plan import demand
 from specchat.models.remote import messages as m
 from specchat.models.remote.link import TargetLink
