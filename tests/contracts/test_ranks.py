@@ -55,9 +55,8 @@ from specchat.models.ranks import joining, processes
 from specchat.models.ranks import plan as p
 from specchat.models.ranks.group import Group
 from specchat.models.ranks.leading import Ranks
-from specchat.models.ranks.network import Follower, rank_network
+from specchat.models.ranks.network import Follower, rank_network, shares_of
 from specchat.models.ranks.processes import start_here
-from specchat.models.ranks.shares import shares_of
 from specchat.models.weights.weight_source import AdjustedSource
 
 Build = Callable[[Any, int], Decoder]

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from specchat.core.tree import ROOT, Guess, TokenTree
-from specchat.drafters import mask_places
-from specchat.drafters.mask_places import MaskStates, RowPrice, last_accepted, last_of_likeliest, likeliest_places
+from specchat.drafters import mask_rows
+from specchat.drafters.mask_rows import MaskStates, RowPrice, last_accepted, last_of_likeliest, likeliest_places
 
 
 def tree_of(*nodes):
@@ -108,7 +108,7 @@ def test_what_states_are_worth_is_what_rounds_bring_in_the_long_run(monkeypatch)
     steady, worth = float(torch.linalg.matrix_power(moves, 400)[0] @ tokens), torch.zeros(4, dtype=torch.float64)
     for _ in range(400):
         worth = tokens - steady + moves @ worth
-    monkeypatch.setattr(mask_places, "_MEMORY", 1.0)
+    monkeypatch.setattr(mask_rows, "_MEMORY", 1.0)
     states, made, state = MaskStates(3), torch.Generator().manual_seed(2), 0
     for _ in range(6000):
         # Every state is begun in as often, so that those that are rare in the long run are known too.
@@ -136,7 +136,7 @@ def learnt_placing(rates, rows):
 
 @pytest.mark.parametrize(("rates", "rows"), [([0.8, 0.7, 0.6], 3), ([0.6, 0.5, 0.4], 4), ([0.9, 0.5, 0.5], 2)])
 def test_masks_that_move_with_the_tree_bring_more_than_as_many_in_fixed_or_random_places(rates, rows, monkeypatch):
-    monkeypatch.setattr(mask_places, "_MEMORY", 0.998)
+    monkeypatch.setattr(mask_rows, "_MEMORY", 0.998)
     dynamic = tokens_a_round(rates, learnt_placing(rates, rows))
     myopic = list(itertools.accumulate(rates, operator.mul))
     assert dynamic >= tokens_a_round(rates, lambda tree: likeliest_places(tree, myopic, rows)) - 1e-9

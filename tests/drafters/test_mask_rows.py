@@ -21,7 +21,7 @@ from specchat.core.request import Adapter
 from specchat.core.sampling import Sampling
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.drafters import DRAFTERS
-from specchat.drafters.mask_places import RowPrice
+from specchat.drafters.mask_rows import RowPrice
 from specchat.drafters.parts import PairResources, Parts
 from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.draft_heads.masks import mask_rows, with_token

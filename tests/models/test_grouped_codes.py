@@ -24,7 +24,7 @@ from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.linear_layers import Stacked
 from specchat.models.decoder.recorded_network import GraphNetwork
 from specchat.models.model_loading import check_memory
-from specchat.models.ranks.shares import ShardSource, shares_of
+from specchat.models.ranks.network import ShardSource, shares_of
 from specchat.models.weights.gguf_header import Kind, read_header
 from specchat.models.weights.grouped_codes import LAYOUTS, PackedCodes
 from specchat.models.weights.model_files import describe_model, with_working_bytes

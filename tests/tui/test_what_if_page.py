@@ -13,9 +13,8 @@ from specchat.engine.protocol.codec import check
 from specchat.engine.protocol.commands import Cancel, WhatIf
 from specchat.errors import UsageError
 from specchat.tui.screens.what_if import WhatIfScreen
-from specchat.tui.state.smaller_trees import would_have_been
 from specchat.tui.state.turn import ReplyRounds
-from specchat.tui.state.what_if import comparison, pairs_of, sentence
+from specchat.tui.state.what_if import comparison, pairs_of, sentence, would_have_been
 
 OWN, MORE = ev.RedoneRounds(40, 84, 300, 0.010), ev.RedoneRounds(35, 84, 500, 0.013)
 

@@ -47,7 +47,7 @@ from specchat.models.model_loading import (
     own_weights,
     streaming_line,
 )
-from specchat.models.remote.loading import load_remote
+from specchat.models.remote.model import load_remote
 from specchat.models.shipped_mtp import with_shipped_head
 from specchat.models.trained_draft_model import load_trained_draft
 from specchat.settings import Settings

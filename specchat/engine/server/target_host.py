@@ -29,7 +29,7 @@ from specchat.models.hub.checksum import weights_sha256
 from specchat.models.model_loading import Loaded
 from specchat.models.ranks.plan import MOST_BYTES, demand
 from specchat.models.remote import messages as m
-from specchat.models.remote.loading import TOKENIZER_FILES
+from specchat.models.remote.model import TOKENIZER_FILES
 from specchat.settings import Settings
 
 NAMED = 16
