@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.models.hub.trained_drafters import FoundDrafter, ListedDrafter
 
-
 _Spec = TypeVar("_Spec", bound="WeightsSpec")
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
