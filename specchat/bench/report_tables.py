@@ -51,11 +51,11 @@ def _contestants(run: Run) -> Table:
             f"{group.median_tokens_per_s:.1f}",
             f"{group.ratio.value:.2f}  {_range(group.ratio):>9}",
             f"{group.with_prompt.value:.2f}",
-            _maybe(group.acceptance_length, ".2f"),
+            _maybe(group.acceptance_length),
             _percent(group.acceptance_rate),
             _split(group),
         ]
-        joules = [_maybe(group.joules_per_token, ".2f")] if energy else []
+        joules = [_maybe(group.joules_per_token)] if energy else []
         table.add_row(_named(number, result), *cells, *joules)
     return table
 
@@ -76,7 +76,7 @@ def _by_category(run: Run) -> Table:
 def _ratio_cell(group: Group | None) -> str:
     if group is None:
         return ""
-    return f"{group.ratio.value:.2f}  {_maybe(group.acceptance_length, '.2f')}".rstrip()
+    return f"{group.ratio.value:.2f}  {_maybe(group.acceptance_length)}".rstrip()
 
 
 def _depths(run: Run) -> Iterator[Text]:
@@ -171,8 +171,8 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.0f} %"
 
 
-def _maybe(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
+def _maybe(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _split(group: Group) -> str:

@@ -111,7 +111,7 @@ def _set() -> inspect.Parameter:
             metavar="METHOD.OPTION=VALUE",
             help="a method's own option",
             rich_help_panel=_PANEL,
-            autocompletion=_options_of_methods,
+            autocompletion=lambda incomplete: [f"{name}=" for name in method_options() if name.startswith(incomplete)],
         ),
     )
 
@@ -129,10 +129,6 @@ def _completion(setting: str) -> Callable[[str], list[str]]:
         return []
 
     return names
-
-
-def _options_of_methods(incomplete: str) -> list[str]:
-    return [name + "=" for name in method_options() if name.startswith(incomplete)]
 
 
 def setting_names(incomplete: str) -> list[str]:

@@ -97,7 +97,8 @@ def put(document: Document, path: tuple[str, ...], key: str, value: Any) -> None
     table = document
     for depth, name in enumerate(path):
         if name not in table:
-            table[name] = tomlkit.inline_table() if isinstance(table, InlineTable) else _new_table(path, depth)
+            inline, above = isinstance(table, InlineTable), depth < len(path) - 1
+            table[name] = tomlkit.inline_table() if inline else tomlkit.table(is_super_table=above)
         table = as_table(table[name], name)
     tail = _loosen_tail(table) if key not in table else []
     table[key] = list(value) if isinstance(value, tuple) else value
@@ -110,10 +111,6 @@ def as_table(value: Any, name: str) -> Document:
     if not isinstance(value, MutableMapping):
         raise NotATableError(f"{name} is not a table")
     return value
-
-
-def _new_table(path: tuple[str, ...], depth: int) -> Table:
-    return tomlkit.table(is_super_table=depth < len(path) - 1)
 
 
 def _loosen_tail(table: Document) -> list[Item]:

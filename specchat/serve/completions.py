@@ -353,7 +353,8 @@ class Completions(Answer):
         if self.asked.top_logprobs is None:
             return None
         if self._chat:
-            return {"content": [_chat_token(one) for one in tokens], "refusal": None}
+            content = [{**_likely(token), "top_logprobs": [_likely(one) for one in token.top]} for token in tokens]
+            return {"content": content, "refusal": None}
         offsets = []
         for token in tokens:
             offsets.append(len(self._written[index]))
@@ -378,10 +379,6 @@ class _FirstToken:
 
 def _word(token: Likely | _FirstToken) -> str:
     return token.spelling.decode(errors="replace")
-
-
-def _chat_token(token: TokenLogprob | _FirstToken) -> dict[str, Any]:
-    return {**_likely(token), "top_logprobs": [_likely(one) for one in token.top]}
 
 
 def _likely(token: Likely | _FirstToken) -> dict[str, Any]:

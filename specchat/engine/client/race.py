@@ -218,7 +218,8 @@ class Race:
             return Cancel(self._id)
         self.running = side
         self.heats[side].started = event
-        if len({_conditions(heat.started) for heat in self.heats.values() if heat.started}) > 1:
+        begun = [heat.started for heat in self.heats.values() if heat.started]
+        if len({(one.pair, repr(sorted({**one.settings, "controller": ""}.items()))) for one in begun}) > 1:
             self._fail("pair or settings were changed in the middle of the race")
             return Cancel(self._id)
         return None
@@ -245,11 +246,6 @@ class Race:
 
     def _fail(self, why: str) -> None:
         self.phase, self.problem = "failed", why
-
-
-def _conditions(begun: Started) -> str:
-    """The settings that must be the same for both sides, as text."""
-    return repr((begun.pair, sorted((name, value) for name, value in begun.settings.items() if name != "controller")))
 
 
 def same_text_promised(settings: Mapping[str, Any], lossless: bool) -> bool:

@@ -106,9 +106,8 @@ def _header(numbered: list[tuple[int, bytes]], name: str, reader: EventReader) -
     number, line = numbered[0]
     header = _event(line, number, name, reader)
     if not isinstance(header, Header):
-        raise RecordingError(
-            f"{name}, line {number}: a recording begins with a header, this is a {_tag(header)!r} event"
-        )
+        tag = type(header).__struct_config__.tag
+        raise RecordingError(f"{name}, line {number}: a recording begins with a header, this is a {tag!r} event")
     if header.version != PROTOCOL:
         raise RecordingError(
             f"{name}, line {number}: the recording has version {header.version}, this specchat reads version {PROTOCOL}"
@@ -121,10 +120,6 @@ def _event(line: bytes, number: int, name: str, reader: EventReader) -> Event:
         return reader.read(line)
     except msgspec.DecodeError as error:
         raise RecordingError(f"{name}, line {number}: this is not an event: {error}") from None
-
-
-def _tag(event: Event) -> str:
-    return str(type(event).__struct_config__.tag)
 
 
 def timeline(recording: Recording) -> Iterator[tuple[float, Event]]:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_parts import Lens
 
+_MOST_CELLS = 48
+"""Cells that show at which layers the tokens of a reply were decided."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShownNode:
@@ -91,13 +94,13 @@ class LayerHeat:
         return f"decided at layer {self.mean_layer:.0f} of {self.layers} on average · low is early, {each}"
 
 
-def heat_of(rounds: Sequence[RoundDone], most_cells: int = 48) -> LayerHeat | None:
+def heat_of(rounds: Sequence[RoundDone]) -> LayerHeat | None:
     """None where no token tells; of longer replies each cell is the mean of several tokens."""
     lenses = [piece.lens for round in rounds for piece in round.pieces if piece.lens is not None]
     if not lenses:
         return None
     share = [lens.decided / lens.layers for lens in lenses]
-    cells = min(len(share), most_cells)
+    cells = min(len(share), _MOST_CELLS)
     bounds = [(at * len(share) // cells, (at + 1) * len(share) // cells) for at in range(cells)]
     means = [sum(share[begin:end]) / (end - begin) for begin, end in bounds]
     return LayerHeat(means, len(share), sum(lens.decided for lens in lenses) / len(lenses), lenses[-1].layers)

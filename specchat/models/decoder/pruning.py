@@ -365,7 +365,8 @@ def weights_of(shape: Shape, keeps_table: bool) -> int:
 
 def making_bytes(shape: Shape, threads: int) -> int:
     """The most while the narrower weights are packed: threads pack a layer each, and pages of the file are read."""
-    return threads * _FLOAT * (3 * _largest(shape) + _layer_weights(shape)) + _head_rows_bytes(shape)
+    largest_matrix = shape.hidden * max(shape.inner, shape.heads * shape.head_dim)
+    return threads * _FLOAT * (3 * largest_matrix + _layer_weights(shape)) + _head_rows_bytes(shape)
 
 
 def ranking_bytes(shape: Shape, texts: int, tokens: int) -> int:
@@ -382,11 +383,6 @@ def ranking_bytes(shape: Shape, texts: int, tokens: int) -> int:
 def _layer_weights(shape: Shape) -> int:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return shape.hidden * (2 * queries + 2 * keys + 3 * shape.inner)
-
-
-def _largest(shape: Shape) -> int:
-    """Weights of the largest matrix of a layer."""
-    return shape.hidden * max(shape.inner, shape.heads * shape.head_dim)
 
 
 def _head_rows_bytes(shape: Shape) -> int:

@@ -112,7 +112,8 @@ class NewPair:
         return named
 
     def _model(self, text: str) -> ModelSpec:
-        return _of_path(text, self.names) if _is_path(text) else self._of_hub(text)
+        is_path = text.startswith(("/", "~", ".")) or "\\" in text or os.path.exists(text)
+        return _of_path(text, self.names) if is_path else self._of_hub(text)
 
     def _of_hub(self, text: str) -> ModelSpec:
         """A repository that exists and has room here; what tells its shape and tokens is fetched to look at."""
@@ -218,10 +219,6 @@ def _need_room(repo: str, size: int) -> None:
     free = shutil.disk_usage(place).free
     if size > free:
         raise WeightsError(f"{repo} has {megabytes(size)}, and {megabytes(free)} are free on the disk of {home}")
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith(("/", "~", ".")) or "\\" in text or os.path.exists(text)
 
 
 def _folder_of(text: str) -> str:

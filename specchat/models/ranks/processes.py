@@ -27,9 +27,7 @@ _POLL_S = 0.02
 _ENDING_S = 2.0
 
 
-def start_here(
-    devices: Sequence[str], threads: int, cancelled: Callable[[], bool] = lambda: False, patience_s: float = PATIENCE_S
-) -> Ranks:
+def start_here(devices: Sequence[str], threads: int, cancelled: Callable[[], bool] = lambda: False) -> Ranks:
     """Start a process on this machine for every device but the first, which is ours.
 
     They find us by a file that this user alone can read, and are ended when we end.
@@ -42,7 +40,7 @@ def start_here(
     """
     folder = Path(tempfile.mkdtemp(prefix="specchat-ranks-"))
     size = len(devices)
-    command = [sys.executable, "-m", "specchat.models.rank_process", str(folder), str(size), str(patience_s)]
+    command = [sys.executable, "-m", "specchat.models.rank_process", str(folder), str(size), str(PATIENCE_S)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     processes = [
         subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, stdout=2, env=environment)
@@ -76,29 +74,27 @@ def start_here(
 
     try:
         wait_for_all(lambda: store.check([there(rank) for rank in range(1, size)]), lambda: death(0), cancelled)
-        group = Group(store, 0, size, patience_s=patience_s)
+        group = Group(store, 0, size)
         return Ranks(group, devices, end, death, [process.pid for process in processes])
     except BaseException:
         end()
         raise
 
 
-def wait_for_all(
-    all_there: Callable[[], bool], death: Callable[[], str], cancelled: Callable[[], bool], wait_s: float = STARTING_S
-) -> None:
+def wait_for_all(all_there: Callable[[], bool], death: Callable[[], str], cancelled: Callable[[], bool]) -> None:
     """Return once the other ranks are there.
 
     Raises:
         RanksLost: one of them has ended, or they are not there in time, or nobody waits any more.
     """
-    until = time.monotonic() + wait_s
+    until = time.monotonic() + STARTING_S
     while not all_there():
         if told := death():
             raise RanksLost(told)
         if cancelled():
             raise RanksLost("stopped before all ranks were there")
         if time.monotonic() > until:
-            raise RanksLost(f"not all ranks were there after {wait_s:.0f} s")
+            raise RanksLost(f"not all ranks were there after {STARTING_S:.0f} s")
         time.sleep(_POLL_S)
 
 
