@@ -125,6 +125,8 @@ def tiny_gguf(
 def _adder(writer: GGUFWriter, value: Any) -> Callable[[str, Any], None]:
     if isinstance(value, str):
         return writer.add_string
+    if isinstance(value, list):
+        return writer.add_array
     if isinstance(value, float):
         return writer.add_float32
     return writer.add_int64 if value < 0 else writer.add_uint32

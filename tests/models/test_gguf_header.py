@@ -121,6 +121,22 @@ DAMAGE = {
         {"entries": [entry("general.architecture", STRING, text("lla\nma"))]},
         r"'lla\nma' is not a valid name",
     ),
+    **{
+        f"{key} as a list": (
+            {
+                "entries": [
+                    entry("a." + key, ARRAY, struct.pack("<IQII", U32, 2, 8, 9)),
+                    entry("general.architecture", STRING, text("a")),
+                ]
+            },
+            f"a.{key} = a list of 2 numbers, and one value is read there",
+        )
+        for key in ("rope.freq_base", "block_count", "rope.scaling.factor")
+    },
+    "a scaling of texts": (
+        {"entries": [entry("general.architecture", STRING, text("a")), listed("a.rope.scaling.type", b"yarn")]},
+        "a.rope.scaling.type = a list of 1 texts",
+    ),
     "a name of many lines": ({"tensors": [tensor(name="\n" * 500, kind=77)]}, r"tensor '\n\n\n"),
     "a tensor without a name": ({"tensors": [tensor(name="")]}, "a name has 0"),
 }
@@ -140,6 +156,12 @@ def test_the_same_header_without_damage_is_read(tmp_path):
     found = read_header(written(tmp_path / "x.gguf", alignment(U32, "<I", 64), [tensor(), tensor("u", offset=128)]))
     assert [t.name for t in found.tensors] == ["t", "u"]
     assert found.parts[0].start % 64 == 0
+
+
+@pytest.mark.parametrize("key", ["attention.head_count", "attention.head_count_kv", "feed_forward_length"])
+def test_a_number_that_a_header_may_give_for_each_layer_may_be_a_list(tmp_path, key):
+    path = tiny_gguf(tmp_path / "m.gguf", {key: [4, 4]})
+    assert read_header(path).numbers[f"llama.{key}"] == 2
 
 
 @pytest.mark.parametrize("lists", [False, True])

@@ -22,7 +22,7 @@ from typing import Any
 from specchat.config.file_reading import open_regular
 from specchat.config.values import gguf_parts
 from specchat.errors import DamagedWeights, WeightsError
-from specchat.models.weights.config_file import LIMITS, is_name, shown, wrong_number
+from specchat.models.weights.config_file import GGUF_NAMES, LIMITS, is_name, shown, wrong_number
 
 
 class Kind(IntEnum):
@@ -156,6 +156,7 @@ class GgufHeader:
         metadata: long lists are None, unless they were asked for.
         parts: the files that hold the tensors: one, or all of a model that was split.
         texts: where each list of texts lies in the file, and how many it holds.
+        numbers: how many each list of numbers holds.
         broken: the first name or text that is not UTF-8, as an error says it; empty where all are.
     """
 
@@ -163,6 +164,7 @@ class GgufHeader:
     tensors: tuple[TensorHeader, ...]
     parts: tuple[Part, ...]
     texts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     broken: str = ""
 
     @property
@@ -172,6 +174,14 @@ class GgufHeader:
     def about(self, key: str) -> Any:
         """A value under the architecture's name, such as `context_length`; None where there is none."""
         return self.metadata.get(f"{self.architecture}.{key}")
+
+    def said(self, key: str) -> str:
+        """What the file says under a key, as an error line shows it."""
+        if key in self.texts:
+            return f"a list of {self.texts[key][1]} texts"
+        if key in self.numbers:
+            return f"a list of {self.numbers[key]} numbers"
+        return shown(self.metadata[key]) if key in self.metadata else "missing"
 
 
 def read_header(path: Path, lists: bool = False) -> GgufHeader:
@@ -291,6 +301,23 @@ def _not_utf8(where: str, text: bytes, error: UnicodeDecodeError) -> str:
     return f"{where} is not UTF-8: it holds the byte 0x{text[error.start]:02x}"
 
 
+_EACH_LAYER = ("attention.head_count", "attention.head_count_kv", "feed_forward_length")
+"""Numbers that a header may list layer by layer."""
+
+_ONE_NUMBER = (
+    *(name for name in GGUF_NAMES if name not in _EACH_LAYER), "rope.scaling.type", "rope.scaling.factor",
+    "rope.scaling.original_context_length", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow",
+    "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier",
+)  # fmt: skip
+
+
+def _refuse_lists(header: GgufHeader) -> None:
+    """Refuse a list where one value is read: a list is not kept, and the value would count as left out."""
+    for key in (f"{header.architecture}.{name}" for name in _ONE_NUMBER):
+        if key in header.texts or key in header.numbers:
+            raise _Damaged(f"{key} = {header.said(key)}, and one value is read there")
+
+
 class _Reader:
     """Walks through the header."""
 
@@ -299,6 +326,7 @@ class _Reader:
         self._size = len(data)
         self._at = 0
         self._texts: dict[str, tuple[int, int]] = {}
+        self._numbers: dict[str, int] = {}
         self._broken = ""
 
     def header(self, path: Path, stamp: tuple[int, int]) -> GgufHeader:
@@ -312,6 +340,7 @@ class _Reader:
         for _ in range(entries):
             key = self._name()
             self._texts.pop(key, None)
+            self._numbers.pop(key, None)
             metadata[key] = self._value(key, self._take("I")[0])
         found = tuple(self._tensor() for _ in range(tensors))
         alignment = metadata.get("general.alignment", 32)
@@ -321,7 +350,10 @@ class _Reader:
             raise _Damaged(f"general.architecture = {shown(metadata['general.architecture'])} is not a valid name")
         start = -(-self._at // alignment) * alignment
         self._refuse_tensors(found, start, alignment)
-        return GgufHeader(metadata, found, (Part(path, start, stamp),), texts=self._texts, broken=self._broken)
+        parts = (Part(path, start, stamp),)
+        header = GgufHeader(metadata, found, parts, self._texts, self._numbers, self._broken)
+        _refuse_lists(header)
+        return header
 
     def _refuse_tensors(self, tensors: tuple[TensorHeader, ...], start: int, alignment: int) -> None:
         if len({tensor.name for tensor in tensors}) < len(tensors):
@@ -402,6 +434,7 @@ class _Reader:
             raise _Damaged(f"{shown(key)} is a list of the unknown kind {of}")
         size = struct.calcsize("<" + _SCALARS[of])
         self._need(count, size, "numbers")
+        self._numbers[key] = count
         self._at += size * count
         return None
 
