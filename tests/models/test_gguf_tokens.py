@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 from contracts.models import V
+from gguf import GGUFWriter
 from llama_stand_in import LlamaStandIn
 from tiny_models import TOKENS, tiny_gguf
 
 from specchat.config import ModelSpec, PathSource
 from specchat.core.tree import TokenTree
-from specchat.errors import ModelError, SpecchatError
+from specchat.errors import ModelError, SpecchatError, WeightsError
 from specchat.models.backends import llama_cpp, llama_library
 from specchat.models.backends.scripted import random_says
 from specchat.models.model_loading import Loaded, load_model, load_tokenizer
@@ -121,6 +122,38 @@ def test_a_header_that_cannot_be_used_is_one_line(
         load_tokenizer("m", path)
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "line"),
+    [
+        ("gpt2", "tokens", None, "tokenizer.ggml.tokens = missing, and a list of texts"),
+        ("gpt2", "tokens", "a", "tokenizer.ggml.tokens = 'a', and a list of texts"),
+        ("gpt2", "tokens", [1, 2], "tokenizer.ggml.tokens = a list of 2 numbers, and a list of texts"),
+        ("gpt2", "merges", None, "tokenizer.ggml.merges = missing, and a list of texts"),
+        ("gpt2", "merges", [1, 2], "tokenizer.ggml.merges = a list of 2 numbers, and a list of texts"),
+        ("llama", "merges", None, f"tokenizer.ggml.scores = missing, and a list of {len(TOKENS)} numbers"),
+        (
+            "t5",
+            "scores",
+            [0.5, 2.0],
+            f"tokenizer.ggml.scores = a list of 2 numbers, and a list of {len(TOKENS)} numbers",
+        ),
+    ],
+)
+def test_a_tokenizer_without_its_lists_is_refused_by_their_keys(
+    kind: str, name: str, value: Any, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add(writer: GGUFWriter, _: Any) -> None:
+        if value is not None:
+            write = writer.add_string if isinstance(value, str) else writer.add_array
+            write(f"tokenizer.ggml.{name}", value)
+
+    monkeypatch.setattr(GGUFWriter, "add_token_list" if name == "tokens" else "add_token_merges", add)
+    path = tiny_gguf(tmp_path / "m.gguf", tokenizer={"model": kind})
+    with pytest.raises(WeightsError) as refused:
+        load_tokenizer("m", path)
+    assert str(refused.value).startswith(f"{path}: {line}")
 
 
 @pytest.mark.parametrize("said", [{}, {"model_type": "zzz"}])

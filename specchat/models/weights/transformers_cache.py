@@ -19,7 +19,7 @@ from typing import Any
 
 from specchat.config.directories import cache_dir, private_dir
 from specchat.config.kept_files import is_running, put_on_disk, replacing
-from specchat.errors import WeightsError
+from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.weights.config_file import CONFIG, GGUF_NAMES, is_name, read_config, read_object, read_whole
 from specchat.models.weights.families import GGUF_FAMILIES
 from specchat.models.weights.foreign_code import first_line, one_line
@@ -36,7 +36,7 @@ def converted_folder(path: Path) -> Path:
     name that changes when the file does. A folder that was damaged is made anew.
 
     Raises:
-        WeightsError: the file cannot be read as GGUF, or the cache cannot be written.
+        WeightsError: the file cannot be read as GGUF, lacks the lists of a tokenizer, or the cache cannot be written.
         ModelError: transformers cannot tell what network or tokenizer it holds.
     """
     folder = _folder_of(path)
@@ -66,6 +66,8 @@ def _folder_of(path: Path) -> Path:
 def _convert(path: Path, folder: Path, header: GgufHeader) -> None:
     from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
+    if wrong := refused_lists(header):
+        raise DamagedWeights(f"{path}: {wrong}")
     yarn = rotation_scaling(header).yarn
     where = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     with one_line(f"{path} cannot be used"):
@@ -288,9 +290,29 @@ def _kept_in(folder: Path) -> Path:
     return cache_dir() / "configurations" / f"{about.hexdigest()}.json"
 
 
+_TOKENS, _SCORES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "merges"))
+
+
+def refused_lists(header: GgufHeader) -> str:
+    """What is wrong with the lists of which transformers makes a tokenizer; empty where nothing is.
+
+    Args:
+        header: read with its lists of texts.
+    """
+    count = header.texts.get(_TOKENS, (0, 0))[1]
+    if not count:
+        return f"{_TOKENS} = {header.said(_TOKENS)}, and a list of texts is needed"
+    model = header.metadata.get("tokenizer.ggml.model")
+    if model != "t5" and (_MERGES in header.metadata or model == "gpt2"):
+        return "" if _MERGES in header.texts else f"{_MERGES} = {header.said(_MERGES)}, and a list of texts is needed"
+    if model in ("llama", "t5") and header.numbers.get(_SCORES) != count:
+        return f"{_SCORES} = {header.said(_SCORES)}, and a list of {count} numbers is needed"
+    return ""
+
+
 def config_of(header: GgufHeader) -> dict[str, Any]:
     """A configuration of the header's numbers; what it leaves out is as the architecture has it, where it is known."""
-    architecture, tokens = header.architecture, header.metadata.get("tokenizer.ggml.tokens")
+    architecture, tokens = header.architecture, header.metadata.get(_TOKENS)
     family = GGUF_FAMILIES.get(architecture)
     numbers = {name: header.about(key) for key, name in GGUF_NAMES.items()}
     return {
