@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from specchat import __version__
-from specchat.engine.protocol.events import Ready
 from specchat.serve.api_error import ApiError, ErrorBody, openai_error
 from specchat.serve.reply_reader import Piece, ReplyReader
 from specchat.serve.scheduler import Ticket
@@ -153,18 +152,6 @@ def usage(tickets: Sequence[Ticket]) -> dict[str, Any]:
         "speedup": None if speedup is None else round(speedup, 4),
         "drafted_tokens": sum(one.drafted for one in every),
         "accepted_draft_tokens": sum(one.accepted for one in every),
-    }
-
-
-def model_card(ready: Ready, name: str, created: int) -> dict[str, Any]:
-    return {
-        "id": name,
-        "object": "model",
-        "created": created,
-        "owned_by": "specchat",
-        "context_tokens": ready.context_tokens,
-        "target": ready.target,
-        "draft": ready.draft,
     }
 
 

@@ -8,9 +8,6 @@ from typing import Any
 from specchat.engine.protocol.events import Failed
 from specchat.engine.protocol.text import one_line
 
-INVALID, SERVER = "invalid_request_error", "server_error"
-"""The two kinds of errors: the client's, and ours."""
-
 _PROMPT_IS_WRONG = {"PromptTooLong": "context_length_exceeded", "PromptEmpty": "invalid_value"}
 """The engine's errors about what is to be answered, and what OpenAI calls them."""
 
@@ -43,16 +40,6 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
 
     @property
-    def kind(self) -> str:
-        """The error's type in OpenAI's terms."""
-        return {429: "rate_limit_error"}.get(self.status, SERVER if self.status >= 500 else INVALID)
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """It in OpenAI's form."""
-        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
-
-    @property
     def headers(self) -> dict[str, str]:
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         return {**headers, "WWW-Authenticate": "Bearer"} if self.status == 401 else headers
@@ -63,7 +50,10 @@ ErrorBody = Callable[[ApiError], dict[str, Any]]
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    return error.body
+    kind = {429: "rate_limit_error"}.get(
+        error.status, "server_error" if error.status >= 500 else "invalid_request_error"
+    )
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 
 _ANTHROPICS = {

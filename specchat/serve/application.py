@@ -19,7 +19,7 @@ from specchat.engine.protocol.text import one_line
 from specchat.errors import cut
 from specchat.serve import completions, messages, responses
 from specchat.serve.access import Access
-from specchat.serve.answers import Answer, JsonAnswer, ReplyResponse, error_response, model_card
+from specchat.serve.answers import Answer, JsonAnswer, ReplyResponse, error_response
 from specchat.serve.api_error import ApiError, ErrorBody, anthropic_error, openai_error
 from specchat.serve.completions import Completions
 from specchat.serve.messages import Messages
@@ -55,7 +55,10 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
     began = int(time.time())
 
     def cards() -> list[dict[str, object]]:
-        return [model_card(scheduler.pair, name, began) for name in scheduler.names]
+        pair = scheduler.pair
+        about = {"context_tokens": pair.context_tokens, "target": pair.target, "draft": pair.draft}
+        card = {"object": "model", "created": began, "owned_by": "specchat", **about}
+        return [{"id": name, **card} for name in scheduler.names]
 
     async def models(_: Request) -> Response:
         return JsonAnswer({"object": "list", "data": cards()})

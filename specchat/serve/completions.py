@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from specchat.engine.protocol.commands import Message
@@ -19,7 +20,6 @@ from specchat.serve.requests import (
     MOST_TOKENS,
     SETTINGS,
     CheckedRequest,
-    ToolFields,
     answering,
     calling,
     chosen_tool,
@@ -31,8 +31,8 @@ from specchat.serve.requests import (
     read_seed,
     read_settings,
     read_tools,
-    text_part,
     tools_asked,
+    typed_part,
 )
 from specchat.serve.tools import Call
 
@@ -186,7 +186,7 @@ def _content(fields: Fields) -> str:
 def _part(part: Fields) -> str:
     if part.raw("type") == "text":
         part.refuse_unknown(["type", "text"])
-    return text_part(part)
+    return typed_part(part, "text")
 
 
 def _message(fields: Fields) -> Iterator[Message]:
@@ -229,8 +229,7 @@ def _function(fields: Fields) -> Fields:
 
 
 def _tools(fields: Fields) -> Any:
-    functions = map(_function, fields.each("tools"))
-    given = read_tools((function, ToolFields("parameters").read(function)) for function in functions)
+    given = read_tools(map(_function, fields.each("tools")), "parameters", "strict")
     chosen = _tool_choice(fields, [*names_of(given)])
     return tools_asked(given, chosen, fields.truth("parallel_tool_calls"))
 
@@ -273,7 +272,6 @@ class Completions(Answer):
         }
 
     def whole(self, said: Sequence[Sequence[Piece]]) -> dict[str, Any]:
-        """The replies as one object."""
         choices = [self._choice(index, pieces) for index, pieces in enumerate(said)]
         return {**self._head, "object": self.asked.form, "choices": choices, "usage": usage(self.tickets)}
 
@@ -367,14 +365,13 @@ class Completions(Answer):
         }
 
 
+@dataclass(frozen=True)
 class _FirstToken:
     """The first token of a text, which is as likely as any: nothing is known of it."""
 
-    logprob = None
+    spelling: bytes
+    logprob: None = None
     top: tuple[Likely, ...] = ()
-
-    def __init__(self, spelling: bytes) -> None:
-        self.spelling = spelling
 
 
 def _word(token: Likely | _FirstToken) -> str:

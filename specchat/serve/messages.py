@@ -16,7 +16,6 @@ from specchat.serve.reply_reader import Piece, ReplyReader
 from specchat.serve.requests import (
     MOST_TOKENS,
     CheckedRequest,
-    ToolFields,
     answering,
     calling,
     chosen_tool,
@@ -25,8 +24,8 @@ from specchat.serve.requests import (
     read_messages,
     read_settings,
     read_tools,
-    text_part,
     tools_asked,
+    typed_part,
 )
 from specchat.serve.tools import Call, Tools
 
@@ -103,7 +102,7 @@ def _text(part: Fields) -> str:
     """A block of text; hints to a cache have no effect, since every prompt is kept."""
     if part.raw("type") == "text":
         part.refuse_unknown(["type", "text", "cache_control"])
-    return text_part(part)
+    return typed_part(part, "text")
 
 
 def _message(fields: Fields) -> Iterator[Message]:
@@ -150,12 +149,10 @@ def _result(block: Fields) -> tuple[str, str]:
 
 
 def _tools(fields: Fields) -> Tools | None:
-    reader = ToolFields("input_schema", ("description", "cache_control", "type", "strict", "eager_input_streaming"))
-    tools = []
-    for tool in fields.each("tools"):
+    tools = [*fields.each("tools")]
+    for tool in tools:
         tool.only("type", "custom", why="only functions can be called")
-        tools.append((tool, reader.read(tool)))
-    given = read_tools(tools)
+    given = read_tools(tools, "input_schema", "cache_control", "type", "strict", "eager_input_streaming")
     choice = fields.inner("tool_choice")
     alone = None if choice is None else choice.truth("disable_parallel_tool_use")
     return tools_asked(given, _choice(choice, [*names_of(given)]), None if alone is None else not alone)
@@ -190,7 +187,6 @@ class Messages(BlockAnswer):
         self._id = f"msg_{secrets.token_hex(12)}"
 
     def whole(self, said: Sequence[Sequence[Piece]]) -> dict[str, Any]:
-        """The reply as one object."""
         return {**self._message([_block(piece) for piece in self.joined(said[0])]), **self._ending()}
 
     def opening(self, index: int) -> list[Sent]:
@@ -208,7 +204,6 @@ class Messages(BlockAnswer):
         ]
 
     def broken(self, error: ApiError) -> Sent:
-        """An error inside a stream."""
         return "error", self.error_body(error)
 
     def text_begins(self) -> list[Sent]:

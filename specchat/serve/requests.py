@@ -166,11 +166,6 @@ def read_messages(fields: Fields, name: str, one: Callable[[Fields], Iterable[Me
     return tuple(message for value in fields.each(name) for message in one(value))
 
 
-def text_part(part: Fields) -> str:
-    """A part of a text that is an object of the type `text`."""
-    return typed_part(part, "text")
-
-
 def typed_part(part: Fields, *types: str) -> str:
     """The text of a part of one of these types."""
     if part.raw("type") not in types:
@@ -242,28 +237,22 @@ def _schema(about: Fields) -> str:
     return msgspec.json.encode(schema).decode()
 
 
-@dataclass(frozen=True)
-class ToolFields:
-    """How an API writes a function that may be called."""
+def read_tools(functions: Iterable[Fields], parameters: str, *others: str) -> list[dict[str, Any]]:
+    """The functions that may be called, as chat templates are given them.
 
-    parameters: str
-    others: tuple[str, ...] = ("description", "strict")
-
-    def read(self, function: Fields) -> tuple[str, str | None, dict[str, Any]]:
-        """Name, description and schema of the parameters."""
-        function.refuse_unknown(["name", self.parameters, *self.others])
-        name = function.needed("name")
-        return name, function.text("description"), function.table(self.parameters) or {"type": "object"}
-
-
-def read_tools(functions: Iterable[tuple[Fields, tuple[str, str | None, dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """The functions that may be called, as chat templates are given them."""
+    Args:
+        parameters: the field with the schema of a function's parameters.
+        others: further fields that a function may have, besides its name and description.
+    """
     found: dict[str, dict[str, Any]] = {}
-    for fields, (name, description, parameters) in functions:
+    for function in functions:
+        function.refuse_unknown(["name", "description", parameters, *others])
+        name, description = function.needed("name"), function.text("description")
+        schema = function.table(parameters) or {"type": "object"}
         if name in found:
-            raise wrong(fields.path("name"), f"{shown(name)} is the name of two tools")
+            raise wrong(function.path("name"), f"{shown(name)} is the name of two tools")
         told = {} if description is None else {"description": description}
-        found[name] = {"type": "function", "function": {"name": name, **told, "parameters": parameters}}
+        found[name] = {"type": "function", "function": {"name": name, **told, "parameters": schema}}
     return list(found.values())
 
 

@@ -16,7 +16,6 @@ from specchat.serve.reply_reader import Piece, ReplyReader
 from specchat.serve.requests import (
     MOST_TOKENS,
     CheckedRequest,
-    ToolFields,
     answering,
     calling,
     chosen_tool,
@@ -144,13 +143,11 @@ def _part(part: Fields) -> str:
 
 
 def _tools(fields: Fields) -> Tools | None:
-    reader = ToolFields("parameters", ("type", "description", "strict"))
-    tools = []
-    for tool in fields.each("tools"):
+    tools = [*fields.each("tools")]
+    for tool in tools:
         if tool.raw("type") != "function":
             raise wrong(tool.path("type"), f"{shown(tool.raw('type'))} is not supported: only functions can be called")
-        tools.append((tool, reader.read(tool)))
-    given = read_tools(tools)
+    given = read_tools(tools, "parameters", "type", "strict")
     chosen = _choice(fields, [*names_of(given)])
     return tools_asked(given, chosen, fields.truth("parallel_tool_calls"))
 
@@ -185,7 +182,6 @@ class Responses(BlockAnswer):
         self._sent = 0
 
     def whole(self, said: Sequence[Sequence[Piece]]) -> dict[str, Any]:
-        """The reply as one object."""
         self.pieces(0, said[0])
         super().closing(0)
         return self._response(self._status())
@@ -201,7 +197,6 @@ class Responses(BlockAnswer):
         return [*super().closing(index), self._event(f"response.{status}", response=self._response(status))]
 
     def broken(self, error: ApiError) -> Sent:
-        """An error inside a stream."""
         failed = {**self._response("failed"), "error": {"code": error.code or "server_error", "message": error.message}}
         return self._event("response.failed", response=failed)
 

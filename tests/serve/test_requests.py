@@ -14,7 +14,7 @@ from rows import each_row
 from specchat.engine.protocol.codec import decode_command, encode
 from specchat.engine.protocol.commands import Message, ReplyConstraint, ToolCall
 from specchat.serve import completions, messages, responses
-from specchat.serve.api_error import ApiError, anthropic_error
+from specchat.serve.api_error import ApiError, anthropic_error, openai_error
 from specchat.serve.completions import Form, read_request
 from specchat.serve.requests import CheckedRequest
 from specchat.serve.scheduler import generate
@@ -35,7 +35,7 @@ def refused(form: Form = "chat.completion", **fields: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
         (chat if form == "chat.completion" else completion)(**fields)
     assert caught.value.status == 400
-    assert caught.value.body["error"]["type"] == "invalid_request_error"
+    assert openai_error(caught.value)["error"]["type"] == "invalid_request_error"
     return caught.value
 
 
@@ -246,7 +246,7 @@ def test_values_and_ranges_are_told_as_json_writes_them(fields: dict[str, Any], 
 @pytest.mark.parametrize("fields", [{"x" * 1_000_000: 1}, {"model": ["x" * 1_000_000]}, {"n": {"x" * 1_000_000: 1}}])
 def test_a_long_field_is_not_told_whole(fields: dict[str, Any]) -> None:
     error = refused(**fields)
-    assert len(json.dumps(error.body)) < 1500
+    assert len(json.dumps(openai_error(error))) < 1500
 
 
 def test_an_unknown_field_that_is_null_is_not_given() -> None:
@@ -326,7 +326,7 @@ def test_any_values_of_any_fields_are_read_or_refused(api: str, values: dict[str
     else:
         assert refusal.status == 400
         assert "\n" not in refusal.message
-        json.dumps(refusal.body)
+        json.dumps(openai_error(refusal))
         json.dumps(anthropic_error(refusal))
 
 
