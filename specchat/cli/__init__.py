@@ -199,18 +199,19 @@ def run(
     engine: EngineCommand = "",
 ) -> None:
     """Write one reply, without the app."""
-    from specchat.cli.run import constraint_of, run_once
+    from specchat.cli.run import Asked, constraint_of, run_once
 
-    prompt, constraint = one_prompt(words or []), constraint_of(json_schema, regex, grammar)
+    asked = Asked(one_prompt(words or []), settings, output, record, system, engine)
+    constraint = constraint_of(json_schema, regex, grammar)
     if not race and not against:
-        raise typer.Exit(run_once(prompt, settings, output, record, system, engine, constraint))
+        raise typer.Exit(run_once(asked, constraint))
     from specchat.cli.run_race import race_models_once, race_once
 
     if constraint is not None:
         raise UsageError("--race compares free replies: leave out --json-schema, --regex and --grammar")
     if against:
-        raise typer.Exit(race_models_once(prompt, settings, output, record, system, engine, against))
-    raise typer.Exit(race_once(prompt, settings, output, record, system, engine))
+        raise typer.Exit(race_models_once(asked, against))
+    raise typer.Exit(race_once(asked))
 
 
 @app.command()

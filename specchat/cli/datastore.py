@@ -91,16 +91,14 @@ def build(
     if not texts:
         raise UsageError("no text was found to build it from")
     typer.echo(f"reading {sum(map(len, texts)):,} characters as tokens of {target.name}", err=True)
-    from specchat.config import load_catalog
     from specchat.decoding.vocabulary import TransformersVocabulary
     from specchat.models.backends.scripted import ScriptedVocabulary
     from specchat.models.hub.model_state import locate
     from specchat.models.model_loading import load_tokenizer
 
-    spec = load_catalog().model(target.name)
-    vocabulary = (
-        ScriptedVocabulary() if spec.scripted else TransformersVocabulary(*load_tokenizer(spec.name, locate(spec)))
-    )
+    vocabulary: TokenTable = ScriptedVocabulary()
+    if not target.scripted:
+        vocabulary = TransformersVocabulary(*load_tokenizer(target.name, locate(target)))
     most, further = tokens, "--tokens takes more"
     if states and tokens > _MOST_STATES:
         most, further = _MOST_STATES, "--states keeps no more"

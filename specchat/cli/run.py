@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,38 @@ from specchat.errors import UsageError, cut
 
 _REPLY = 1
 
-Writes = Callable[[Engine, Outputs, list[Message]], int]
-"""Has an engine answer messages, tells the outputs, and returns the exit code."""
+
+@dataclass(frozen=True)
+class Asked:
+    """What every form of `run` is given, by the names of its options."""
+
+    prompt: str | None
+    settings: dict[str, Any]
+    output: Output
+    record: Path | None
+    system: str | None
+    engine: str
+
+    @contextmanager
+    def begun(self) -> Iterator[tuple[Engine, Outputs, list[Message]]]:
+        """Start an engine for one question, and let it go whatever happens."""
+        system = system_message(self.system or "")
+        messages = [Message("system", system)] if system else []
+        piped = piped_text(self.prompt is not None)
+        parts = [part for part in (self.prompt, piped) if part]
+        if not parts:
+            raise UsageError(
+                "there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in"
+            )
+        messages.append(Message("user", "\n\n".join(parts)))
+        with Outputs(self.output, self.record, [text for text in (self.prompt, system) if text]) as outputs:
+            process = start_engine(self.engine, self.settings)
+            try:
+                yield process, outputs, messages
+            finally:
+                process.close()
+                with suppress(OSError):
+                    engine_log().unlink()
 
 
 def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | None) -> ReplyConstraint | None:
@@ -53,46 +83,9 @@ def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | N
     return None
 
 
-def run_once(
-    prompt: str | None,
-    settings: dict[str, Any],
-    output: Output,
-    record: Path | None,
-    system: str | None,
-    engine: str,
-    constraint: ReplyConstraint | None = None,
-) -> int:
-    return with_engine(
-        lambda process, outputs, messages: _Run(process, outputs, settings, messages, constraint).go(),
-        prompt, settings, output, record, system, engine,
-    )  # fmt: skip
-
-
-def with_engine(
-    write: Writes,
-    prompt: str | None,
-    settings: dict[str, Any],
-    output: Output,
-    record: Path | None,
-    system: str | None,
-    engine: str,
-) -> int:
-    """Start an engine for one question, and let it go whatever happens."""
-    system = system_message(system or "")
-    messages = [Message("system", system)] if system else []
-    piped = piped_text(prompt is not None)
-    parts = [part for part in (prompt, piped) if part]
-    if not parts:
-        raise UsageError("there is no prompt: give one, such as specchat run 'Why is the sky blue?', or pipe one in")
-    messages.append(Message("user", "\n\n".join(parts)))
-    with Outputs(output, record, [text for text in (prompt, system) if text]) as outputs:
-        process = start_engine(engine, settings)
-        try:
-            return write(process, outputs, messages)
-        finally:
-            process.close()
-            with suppress(OSError):
-                engine_log().unlink()
+def run_once(asked: Asked, constraint: ReplyConstraint | None = None) -> int:
+    with asked.begun() as (engine, outputs, messages):
+        return _Run(engine, outputs, asked.settings, messages, constraint).go()
 
 
 @dataclass

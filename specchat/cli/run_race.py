@@ -7,15 +7,13 @@ import signal
 import threading
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
 import msgspec
 
-from specchat.cli.flags import Output
-from specchat.cli.run import near_ties_of, with_engine
+from specchat.cli.run import Asked, near_ties_of
 from specchat.cli.run_output import Outputs
 from specchat.config import load_catalog
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
@@ -40,43 +38,28 @@ from specchat.settings import SPECULATION
 _NAMES = {"plain": "plain decoding", "speculative": "speculative"}
 
 
-def race_once(
-    prompt: str | None, settings: dict[str, Any], output: Output, record: Path | None, system: str | None, engine: str
-) -> int:
+def race_once(asked: Asked) -> int:
     """Hold one race, greedy unless the settings say otherwise.
 
     The exit code is 0 also where the texts part at a near-tie, 1 where they must not.
     """
-    return with_engine(
-        lambda process, outputs, messages: _RaceOutput(process, outputs, {**RACE_DEFAULTS, **settings}, messages).go(),
-        prompt, settings, output, record, system, engine,
-    )  # fmt: skip
+    with asked.begun() as (engine, outputs, messages):
+        return _RaceOutput(engine, outputs, {**RACE_DEFAULTS, **asked.settings}, messages).go()
 
 
-def race_models_once(
-    prompt: str | None,
-    settings: dict[str, Any],
-    output: Output,
-    record: Path | None,
-    system: str | None,
-    engine: str,
-    against: str,
-) -> int:
+def race_models_once(asked: Asked, against: str) -> int:
     """Hold one race of the settings' pair and another one; greedy as above."""
-    if not engine:
+    if not asked.engine:
         load_catalog().pair(against)  # a name that does not exist is refused before anything is started
-    settings = {**RACE_DEFAULTS, **settings}
-
-    def write(own: Engine, outputs: Outputs, messages: list[Message]) -> int:
-        other = start_engine(engine, settings, number=1)
+    settings = {**RACE_DEFAULTS, **asked.settings}
+    with replace(asked, settings=settings).begun() as (own, outputs, messages):
+        other = start_engine(asked.engine, settings, number=1)
         try:
             return _ModelRaceOutput({"own": own, "other": other}, outputs, settings, messages, against).go()
         finally:
             other.close()
             with suppress(OSError):
                 engine_log(1).unlink()
-
-    return with_engine(write, prompt, settings, output, record, system, engine)
 
 
 @dataclass

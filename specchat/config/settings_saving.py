@@ -79,14 +79,9 @@ def start_with(pair_name: str) -> Saved:
     return _write(users_config(), ("settings",), *_split({"pair": pair_name}, {"pair": Settings().pair}))
 
 
-def set_app(name: str, value: Any) -> Saved:
-    """Write how the app behaves into config.toml."""
-    return _write(users_config(), ("app",), {name: value}, [])
-
-
-def set_key(id: str, keys: str) -> Saved:
-    """Write the keys of a binding into config.toml."""
-    return _write(users_config(), ("keys",), {id: keys}, [])
+def set_in(table: str, name: str, value: Any) -> Saved:
+    """Write how the app behaves, [app], or the keys of a binding, [keys], into config.toml."""
+    return _write(users_config(), (table,), {name: value}, [])
 
 
 def unset_in(table: str, name: str) -> Saved | None:

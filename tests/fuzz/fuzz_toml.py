@@ -11,10 +11,9 @@ from unittest.mock import patch
 from specchat.config import load_catalog, settings_of, user_app, user_keys, user_settings
 from specchat.config.settings_saving import (
     forget_pair,
-    set_app,
     set_for_pair,
     set_general,
-    set_key,
+    set_in,
     start_with,
     unset,
     unset_in,
@@ -108,9 +107,9 @@ CHANGES: tuple[Callable[[], object], ...] = (
     lambda: set_for_pair("smol", "depth", 5),
     lambda: set_for_pair("mine", "stop", ("a",)),
     lambda: unset("depth", "mine"),
-    lambda: set_key("prompt.send", "ctrl+g"),
+    lambda: set_in("keys", "prompt.send", "ctrl+g"),
     lambda: unset_in("keys", "prompt.send"),
-    lambda: set_app("animations", False),
+    lambda: set_in("app", "animations", False),
     lambda: start_with("smol"),
     lambda: forget_pair("mine"),
 )

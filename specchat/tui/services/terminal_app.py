@@ -15,7 +15,7 @@ from textual.filter import LineFilter
 from textual.geometry import Size
 
 from specchat.config import AppOptions
-from specchat.config.settings_saving import set_app
+from specchat.config.settings_saving import set_in
 from specchat.engine.protocol.events import Finished
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
@@ -155,7 +155,7 @@ class TerminalApp(FixedApp):
     def remember_theme(self, name: str) -> None:
         """Start with this theme from now on; where the settings cannot be written, say so."""
         try:
-            set_app("theme", name)
+            set_in("app", "theme", name)
         except SpecchatError as error:
             self.say(f"the theme is not remembered: {error}", "warn")
 
