@@ -67,31 +67,19 @@ class SameText:
         return not self.promised or all(divergence.tie for divergence in self.divergences)
 
 
-class Comparison:
-    """Compares replies with plain's over one loaded target.
-
-    Args:
-        exact: no margin is excused: in float32 the text must be the same.
-    """
-
-    def __init__(self, target: Model, exact: bool) -> None:
-        self._comparer = Comparer(target, exact)
-
-    def compare(
-        self, plain: Sequence[Measured], others: Sequence[Measured], sampling: Sampling, promised: bool
-    ) -> SameText:
-        """Judge replies against plain decoding's to the same prompts."""
-        by_prompt = {reply.about: reply for reply in plain}
-        matched = [(by_prompt[other.about], other) for other in others if other.about in by_prompt]
-        found: list[Divergence] = []
-        for reply, other in matched:
-            written = (reply.written.tokens, other.written.tokens)
-            if (
-                divergence := self._comparer.first_divergence(other.prompt, *written, sampling, other.seed)
-            ) is not None:
-                where = (other.contestant, other.question_id, other.turn)
-                found.append(Divergence(*where, divergence.margin, divergence.allowed))
-        return SameText(len(matched) - len(found), len(matched), promised, tuple(found))
+def compare_texts(
+    comparer: Comparer, plain: Sequence[Measured], others: Sequence[Measured], sampling: Sampling, promised: bool
+) -> SameText:
+    """Judge replies against plain decoding's to the same prompts."""
+    by_prompt = {reply.about: reply for reply in plain}
+    matched = [(by_prompt[other.about], other) for other in others if other.about in by_prompt]
+    found: list[Divergence] = []
+    for reply, other in matched:
+        written = (reply.written.tokens, other.written.tokens)
+        if (divergence := comparer.first_divergence(other.prompt, *written, sampling, other.seed)) is not None:
+            where = (other.contestant, other.question_id, other.turn)
+            found.append(Divergence(*where, divergence.margin, divergence.allowed))
+    return SameText(len(matched) - len(found), len(matched), promised, tuple(found))
 
 
 _SAMPLED = 0.8

@@ -23,20 +23,18 @@ from specchat.settings import Settings
 
 def no_guess(settings: Settings) -> str:
     """Why nothing was drafted, and which setting would change that."""
-    return f"no guess was made: {_reason(settings)}"
-
-
-def _reason(settings: Settings) -> str:
     usual = Settings()
     if settings.drafter == "none":
-        return f"drafter 'none' proposes nothing; set another one, such as --drafter {usual.drafter}"
-    if settings.controller == "off":
-        return f"controller 'off' is plain decoding; set --controller {usual.controller}"
-    if settings.nodes == 0:
-        return f"nodes = 0 is plain decoding; set --nodes {usual.nodes}"
-    if settings.controller != "fixed":
-        return f"controller {settings.controller!r} planned no nodes; set --controller fixed"
-    return f"drafter {settings.drafter!r} found nothing to propose; set --budget full, or another drafter"
+        why = f"drafter 'none' proposes nothing; set another one, such as --drafter {usual.drafter}"
+    elif settings.controller == "off":
+        why = f"controller 'off' is plain decoding; set --controller {usual.controller}"
+    elif settings.nodes == 0:
+        why = f"nodes = 0 is plain decoding; set --nodes {usual.nodes}"
+    elif settings.controller != "fixed":
+        why = f"controller {settings.controller!r} planned no nodes; set --controller fixed"
+    else:
+        why = f"drafter {settings.drafter!r} found nothing to propose; set --budget full, or another drafter"
+    return f"no guess was made: {why}"
 
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"

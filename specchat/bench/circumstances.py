@@ -42,7 +42,6 @@ class Circumstances:
 
 def circumstances() -> Circumstances:
     """As they are now. The load average tells whether the machine was busy with something else."""
-
     return Circumstances(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="specchat " + shlex.join(sys.argv[1:]),
@@ -87,9 +86,7 @@ def peak_memory(device: torch.device) -> PeakMemory:
 def _accelerator() -> str | None:
     import torch
 
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name(0)
-    return None
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def _versions() -> dict[str, str]:

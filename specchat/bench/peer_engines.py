@@ -19,7 +19,6 @@ from specchat.bench.measured_reply import Written
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
-    from specchat.bench.contestants import Contestant
     from specchat.engine.server.loaded_pair import LoadedPair
 
 
@@ -136,18 +135,23 @@ def peers_over(network: Any, assistant: Any | None, pair: LoadedPair, settings: 
     if assistant is not None:
         ways["transformers assisted"] = {_ASSISTANT: assistant}
     version = importlib.metadata.version("transformers")
+    about = {"version": version, "dtype": str(network.dtype).removeprefix("torch.")}
     return [
-        Peer(
-            name=name,
-            generate=_Generate(network, pair, how),
-            eos_ids=pair.vocabulary.eos_ids,
-            max_tokens=settings.max_tokens,
-            meter=EnergyMeter(pair.device),
-            use_threads=torch.set_num_threads,
-            about={"version": version, "dtype": str(network.dtype).removeprefix("torch.")},
-        )
+        _peer(name, pair, settings, _Generate(network, pair, how), torch.set_num_threads, about)
         for name, how in ways.items()
     ]
+
+
+def _peer(
+    name: str,
+    pair: LoadedPair,
+    settings: Settings,
+    generate: PeerGenerate,
+    use_threads: Callable[[int], None],
+    about: dict[str, Any],
+) -> Peer:
+    meter = EnergyMeter(pair.device)
+    return Peer(name, generate, pair.vocabulary.eos_ids, settings.max_tokens, meter, use_threads, {**about})
 
 
 class _Generate:
@@ -222,20 +226,11 @@ def llama_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
 
     lookup = LlamaPromptLookupDecoding(num_pred_tokens=_LLAMA_LOOKUP_TOKENS.get(pair.device.type, 10))
     version = importlib.metadata.version("llama-cpp-python")
+    about = {"version": version, "weights": path.name}
     peers: list[Peer] = []
     for name, draft in (("llama.cpp", None), ("llama.cpp prompt lookup", lookup)):
         engine = _Engine(path, min(_CONTEXT_TOKENS, pair.target.model.context_tokens), draft, pair.device.type)
-        peers.append(
-            Peer(
-                name=name,
-                generate=engine,
-                eos_ids=pair.vocabulary.eos_ids,
-                max_tokens=settings.max_tokens,
-                meter=EnergyMeter(pair.device),
-                use_threads=engine.use_threads,
-                about={"version": version, "weights": path.name},
-            )
-        )
+        peers.append(_peer(name, pair, settings, engine, engine.use_threads, about))
     return peers
 
 
@@ -292,52 +287,37 @@ class _Engine:
         return self._llama
 
 
-@dataclass
-class FoundPeers:
-    """The peers that can run here, and why others cannot."""
-
-    peers: list[Contestant] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> FoundPeers:
+def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> tuple[list[Peer], list[str]]:
     """Every peer that is installed and can read this pair's weights, each with its best number of threads.
 
     Args:
         sample: a prompt to try thread counts on.
-    """
 
+    Returns:
+        The peers, and why others cannot run here.
+    """
     from specchat.config import load_catalog
     from specchat.models.hub import model_state
 
-    found = FoundPeers()
     catalog = load_catalog()
     spec = catalog.model(catalog.pair(pair.name).target)
     draft = pair.draft.name if pair.draft else None
     if spec.scripted:
-        found.notes.append("no peer can run a model without weights")
-        return found
+        return [], ["no peer can run a model without weights"]
     penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
     if not (settings.temperature == 0 and penalties == (1.0, 0.0, 0.0) and not settings.stop):
-        found.notes.append("peers are left out: they are compared greedily, without penalties and stop strings")
-        return found
+        return [], ["peers are left out: they are compared greedily, without penalties and stop strings"]
     target_path = model_state.locate(spec)
     draft_path = model_state.locate(catalog.model(draft)) if draft else None
-    found.peers += transformers_peers(pair, settings, target_path, draft_path)
+    peers = transformers_peers(pair, settings, target_path, draft_path)
     if importlib.util.find_spec("llama_cpp") is None:
-        found.notes.append("llama.cpp is not measured: llama-cpp-python is not installed")
-    elif not _is_gguf(target_path):
-        found.notes.append("llama.cpp is not measured: this target is not a GGUF file")
+        problem: str | None = "llama-cpp-python is not installed"
+    elif target_path.suffix != ".gguf":
+        problem = "this target is not a GGUF file"
     else:
-        if (problem := why_not(target_path)) is None:
-            found.peers += llama_peers(pair, settings, target_path)
-        else:
-            found.notes.append(f"llama.cpp is not measured: {problem}")
-    for peer in found.peers:
-        assert isinstance(peer, Peer), "every peer is one"
+        problem = why_not(target_path)
+    if problem is None:
+        peers += llama_peers(pair, settings, target_path)
+    for peer in peers:
         peer.choose_threads(sample, pair.threads)
-    return found
-
-
-def _is_gguf(path: Path) -> bool:
-    return path.suffix == ".gguf"
+    return peers, [] if problem is None else [f"llama.cpp is not measured: {problem}"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property, partial
 
 import torch
 from rich.console import Group, RenderableType
@@ -75,15 +75,10 @@ def ends_one_by_one(tree: TokenTree, node: int, law_after: LawAfter) -> Iterator
         yield reached, Ended(node, left)
 
 
-def ends_of_blocks(tree: TokenTree, node: int, law_after: LawAfter) -> Iterator[tuple[float, Ended]]:
-    """Under `block`."""
-    return ends_of_branches(tree, node, law_after, branches=1)
-
-
 def ends_of_branches(
     tree: TokenTree, node: int, law_after: LawAfter, branches: int = ALL
 ) -> Iterator[tuple[float, Ended]]:
-    """Under `traversal`: all outcomes of the coins, enumerated."""
+    """Under `traversal`, and with one branch under `block`: all outcomes of the coins, enumerated."""
     unseen: list[tuple[bool, ...]] = [()]
     while unseen:
         coins = _Coins(unseen.pop(), unseen)
@@ -94,7 +89,7 @@ def ends_of_branches(
 ENDS: dict[str, Ends] = {
     "multi_step": ends_one_by_one,
     "recursive": ends_one_by_one,
-    "block": ends_of_blocks,
+    "block": partial(ends_of_branches, branches=1),
     "traversal": ends_of_branches,
 }
 """By the rule's name."""
@@ -125,7 +120,6 @@ ROWS = (LIKELIEST, COUPLED, *(rule for rules in _RULES.values() for rule in rule
 
 _EVERY = 4
 """One round of so many is looked at: neighbouring places say nearly the same."""
-
 
 _NOISES = 4
 """So many times the coupled guesses of one place are made and followed."""
@@ -191,17 +185,6 @@ def drawing(settings: Settings) -> DrafterChoice:
     )
 
 
-def shapes(settings: Settings) -> tuple[Shape, ...]:
-    """A chain, chains side by side, and the trees of the settings' own width, depth and nodes."""
-    depth, width = min(4, settings.depth), min(3, settings.width)
-    own = Budget(settings.nodes, settings.depth, settings.width)
-    return (
-        Shape(f"chain of {depth}", "chain", Budget(depth, depth, 1)),
-        Shape(f"{width} chains of {depth}", "expansion", Budget(width * depth, depth, width)),
-        Shape(f"best_first, {settings.nodes}", "best_first", own),
-    )
-
-
 @dataclass
 class RuleBench:
     """Measures one table after the other over a loaded pair.
@@ -215,10 +198,17 @@ class RuleBench:
     settings: Settings
     samplings: dict[str, Settings]
     on_reply: Callable[[str, str], None] = lambda who, what: None
-    _shapes: tuple[Shape, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._shapes = shapes(self.settings)
+    @cached_property
+    def _shapes(self) -> tuple[Shape, ...]:
+        """A chain, chains side by side, and the trees of the settings' own width, depth and nodes."""
+        own = self.settings
+        depth, width = min(4, own.depth), min(3, own.width)
+        return (
+            Shape(f"chain of {depth}", "chain", Budget(depth, depth, 1)),
+            Shape(f"{width} chains of {depth}", "expansion", Budget(width * depth, depth, width)),
+            Shape(f"best_first, {own.nodes}", "best_first", Budget(own.nodes, own.depth, own.width)),
+        )
 
     def run(self, questions: Sequence[Question]) -> RuleReport:
         """Every table; a question's first turn is asked."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specchat.bench.check_text import Comparison, SameText
+from specchat.bench.check_text import SameText, compare_texts
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
 from specchat.bench.configurations import AS_WRITTEN, Configuration, SpeltOut, load_pair, parse_configurations, plain_of
-from specchat.bench.contestants import Contestant, Ours
+from specchat.bench.contestants import Ours
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
-from specchat.bench.peer_engines import find_peers
+from specchat.bench.peer_engines import Peer, find_peers
 from specchat.bench.perplexity import Perplexity, measure_perplexity
 from specchat.bench.report import Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
@@ -23,6 +23,7 @@ from specchat.config.trained_drafters import NO_TRAINED
 from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import check_settings, needs_weights
 from specchat.decoding.profiling import measure_costs
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.engine.client.race import same_text_promised
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.pair_loading import Loader
@@ -125,9 +126,9 @@ class _Precision:
         self._run_over_prompts: InterleavedRun | None = None
         self._perplexity: Perplexity | None = None
         self._ours: list[Ours] = []
-        self._peers: list[Contestant] = []
+        self._peers: list[Peer] = []
         self._notes = [*plan.spelt.notes]
-        self._comparison: Comparison | None = None
+        self._comparer: Comparer | None = None
 
     @property
     def started(self) -> bool:
@@ -159,7 +160,6 @@ class _Precision:
 
     def result(self, judged: bool) -> Run:
         """The figures so far; texts are compared where `judged`."""
-
         pair, run = self._pair, self._run_over_prompts
         assert pair is not None, "asked for after measuring began"
         assert run is not None, "asked for after measuring began"
@@ -167,10 +167,7 @@ class _Precision:
         plain = by_name[self._ours[0].name]
         memory = peak_memory(pair.device)
         results = [self._our_result(ours, plain, by_name[ours.name], judged) for ours in self._ours]
-        results += [
-            Result(peer.name, "peer", getattr(peer, "about", {}), summarise(plain, by_name[peer.name]))
-            for peer in self._peers
-        ]
+        results += [Result(peer.name, "peer", peer.about, summarise(plain, by_name[peer.name])) for peer in self._peers]
         return Run(
             pair=pair.name,
             target=pair.target.name,
@@ -205,15 +202,15 @@ class _Precision:
             ours += [Ours(configuration, pair, taught=True, costs=costs) for configuration in chosen]
         return ours
 
-    def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Contestant]:
+    def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Peer]:
         if any(question.json_schema for question in questions):
             self._notes.append("other engines are left out: they hold no reply to a schema")
             return []
         self._progress.say("loading other engines")
         sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])
-        found = find_peers(pair, self._settings, sample)
-        self._notes += found.notes
-        return found.peers
+        peers, notes = find_peers(pair, self._settings, sample)
+        self._notes += notes
+        return peers
 
     def _our_result(self, ours: Ours, plain: list[Measured], own: list[Measured], judged: bool) -> Result:
         plainly = ours is self._ours[0]
@@ -229,10 +226,10 @@ class _Precision:
     def _compare(self, ours: Ours, plain: list[Measured], own: list[Measured]) -> SameText:
         settings = ours.configuration.settings
         promised = same_text_promised(dataclasses.asdict(settings), ours.lossless)
-        if self._comparison is None:
+        if self._comparer is None:
             assert self._pair is not None, "compared after measuring"
-            self._comparison = Comparison(self._pair.target.model, exact=self._pair.exact)
-        return self._comparison.compare(plain, own, sampling(settings), promised)
+            self._comparer = Comparer(self._pair.target.model, exact=self._pair.exact)
+        return compare_texts(self._comparer, plain, own, sampling(settings), promised)
 
 
 def _disk_notes(pair: LoadedPair) -> tuple[str, ...]:

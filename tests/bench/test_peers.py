@@ -56,9 +56,9 @@ def test_a_peer_uses_the_faster_number_of_threads():
 
 
 def test_a_pair_without_weights_has_no_peers():
-    found = find_peers(quick_pair(), quick_settings(), [1, 2])
-    assert found.peers == []
-    assert found.notes == ["no peer can run a model without weights"]
+    peers, notes = find_peers(quick_pair(), quick_settings(), [1, 2])
+    assert peers == []
+    assert notes == ["no peer can run a model without weights"]
 
 
 @pytest.mark.parametrize("how", [{}, {"prompt_lookup_num_tokens": 3}, {"assistant_model": None}])

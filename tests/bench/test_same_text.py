@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from specchat.bench.check_text import Comparison
+from specchat.bench.check_text import compare_texts
 from specchat.bench.measured_reply import Measured, Written
 from specchat.core.sampling import Sampling
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.models.backends.scripted import ScriptedModel, random_says
 
 SIZE, PROMPT = 10, (1, 2)
@@ -41,8 +42,8 @@ def swapped(place: int, rank: int) -> tuple[int, ...]:
 
 
 def compared(tokens: tuple[int, ...], exact: bool, model=Wobbly):
-    comparison = Comparison(model(SIZE, SAYS), exact)
-    return comparison.compare([reply("plain", greedy(12))], [reply("auto", tokens)], Sampling(), promised=True)
+    comparer, plain = Comparer(model(SIZE, SAYS), exact), [reply("plain", greedy(12))]
+    return compare_texts(comparer, plain, [reply("auto", tokens)], Sampling(), promised=True)
 
 
 def closest_place() -> int:
@@ -83,6 +84,6 @@ def test_a_text_that_ends_early_is_a_fault():
 
 
 def test_what_was_not_promised_is_reported_but_no_fault():
-    comparison = Comparison(ScriptedModel(SIZE, SAYS), exact=True)
-    same = comparison.compare([reply("plain", greedy(12))], [reply("auto", swapped(5, 4))], Sampling(), promised=False)
+    comparer, plain = Comparer(ScriptedModel(SIZE, SAYS), exact=True), [reply("plain", greedy(12))]
+    same = compare_texts(comparer, plain, [reply("auto", swapped(5, 4))], Sampling(), promised=False)
     assert (same.equal, same.ok) == (0, True)

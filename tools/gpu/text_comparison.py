@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.bench.check_text import Comparison, SameText
+from specchat.bench.check_text import SameText, compare_texts
 from specchat.bench.configurations import Configuration, plain_of
 from specchat.bench.contestants import Contestant, Ours
 from specchat.bench.interleaved_run import InterleavedRun
@@ -17,6 +17,7 @@ from specchat.bench.workloads import own_workload
 from specchat.core.costs import Costs
 from specchat.decoding.assemble import sampling
 from specchat.decoding.profiling import measure_costs
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.settings import Settings
 from tools.gpu.results import Table, table
@@ -101,9 +102,9 @@ def compare_on_text(
     run.run(own_workload().first_turns().limited(extent.prompts).questions)
     replies = {one.name: tuple(m for m in run.measured if m.contestant == one.name) for one in entrants}
     plain = replies[ours[0].name]
-    comparison = Comparison(pair.target.model, exact=pair.exact)
+    comparer = Comparer(pair.target.model, exact=pair.exact)
     contestants = [_result(name, plain, own) for name, own in replies.items()]
-    judged = [_judged(contestant, plain, comparison, settings, costs) for contestant in contestants[1 : len(ours)]]
+    judged = [_judged(contestant, plain, comparer, settings, costs) for contestant in contestants[1 : len(ours)]]
     return [contestants[0], *judged, *contestants[len(ours) :]]
 
 
@@ -150,9 +151,9 @@ def _result(name: str, plain: Sequence[Measured], own: Sequence[Measured]) -> Co
 
 
 def _judged(
-    contestant: ContestantResult, plain: Sequence[Measured], comparison: Comparison, settings: Settings, costs: Costs
+    contestant: ContestantResult, plain: Sequence[Measured], comparer: Comparer, settings: Settings, costs: Costs
 ) -> ContestantResult:
-    same = comparison.compare(plain, contestant.replies, sampling(settings), promised=True)
+    same = compare_texts(comparer, plain, contestant.replies, sampling(settings), promised=True)
     return ContestantResult(
         contestant.name, contestant.replies, contestant.group, predicted_ratio(contestant.replies, costs), same
     )
