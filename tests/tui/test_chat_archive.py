@@ -153,8 +153,8 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
         assert "answer one" in screen
         assert "answer two" not in screen
         first = d.app.query(ReplyView).first()
-        assert "200\u00a0tok ·" in first.figures_text
-        assert "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in first.figures_text
+        assert "200\u00a0tok ·" in first._figures.text
+        assert "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in first._figures.text
         assert d.app.chat.system == "be brief"
         assert sorted(d.app.context.archive.current()[1], key=lambda m: m.id) == sorted(
             kept(store)[0][1], key=lambda m: m.id
@@ -213,7 +213,7 @@ async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
     connection.close()
     async with driving(store=store, chat="a") as d:
         await d.settle()
-        assert d.app.query_one(ReplyView).figures_text == "interrupted"
+        assert d.app.query_one(ReplyView)._figures.text == "interrupted"
         await wait_for(d.pilot, lambda: "half a w" in "".join(view.source for view in d.app.query(Markdown)))
 
 

@@ -25,9 +25,10 @@ async def test_a_reply_streams_into_markdown_and_ends_with_its_figures():
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         assert d.app.chat.turns[-1].reply.text == told
         assert markdown_of(d) == told
-        assert "200\u00a0tok ·" in d.app.query_one(ReplyView).figures_text
+        assert "200\u00a0tok ·" in d.app.query_one(ReplyView)._figures.text
         assert (
-            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)" in d.app.query_one(ReplyView).figures_text
+            "2.7×\u00a0±\u00a00.1\u00a0(12\u00a0plain\u00a0rounds\u00a0here)"
+            in d.app.query_one(ReplyView)._figures.text
         )
         assert "lossless" in d.drawn(d.view.stats)
         assert "2.7× ± 0.1  12 plain rounds here" in d.drawn(d.view.stats)
@@ -63,7 +64,7 @@ async def test_escape_stops_at_the_next_round_and_keeps_the_text():
         assert d.link.last(Cancel) == Cancel(generate.id)
         await d.hear(ev.Finished(generate.id, "cancelled", "", stats_of(rounds[:9]), 1.0))
         assert d.app.chat.turns[-1].reply.text == "".join(p.text for r in rounds[:9] for p in r.pieces)
-        assert d.app.query_one(ReplyView).figures_text.startswith("stopped")
+        assert d.app.query_one(ReplyView)._figures.text.startswith("stopped")
         await d.say("go on")
         assert [m.role for m in d.link.last(Generate).messages] == ["user", "assistant", "user"]
 
@@ -219,7 +220,7 @@ async def test_no_speed_up_is_claimed_without_plain_rounds():
         rounds = await d.reply(upto=6, finish=False)
         assert "too few rounds to say (0 of 8)" in d.drawn(d.view.stats)
         await d.hear(ev.Finished(1, "end", "", stats_of(rounds, speedup=None, plain_rounds=0), 1.0))
-        assert "too\u00a0few\u00a0rounds\u00a0to\u00a0say" in d.app.query_one(ReplyView).figures_text
+        assert "too\u00a0few\u00a0rounds\u00a0to\u00a0say" in d.app.query_one(ReplyView)._figures.text
 
 
 async def test_ctrl_c_stops_first_and_quits_only_when_pressed_twice():

@@ -54,7 +54,7 @@ async def test_a_cut_reply_goes_on_in_its_place_with_its_seed_and_its_tokens():
         assert turn.place == (1, 1)
         views = list(d.app.query(ReplyView))
         assert len(views) == 1
-        assert "τ" in views[0].figures_text
+        assert "τ" in views[0]._figures.text
 
 
 async def test_a_reply_that_the_user_stopped_goes_on_too():
@@ -141,7 +141,7 @@ async def test_an_edited_reply_is_a_branch_that_later_messages_build_on():
         assert turn.reply.text == "/set is a word here, and so is @nothing"
         assert turn.place == (2, 2)
         assert before.reply.text in [other.reply.text for other in d.app.chat.branches.siblings(turn)]
-        assert "edited" in d.app.query_one(ReplyView).figures_text
+        assert "edited" in d.app.query_one(ReplyView)._figures.text
         assert d.view.prompt.text == ""
         assert len(d.generates()) == 1, "nothing is asked of the engine"
         await d.say("and then?")

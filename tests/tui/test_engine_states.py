@@ -141,7 +141,7 @@ async def test_a_dead_engine_leaves_the_partial_reply_and_comes_back_on_request(
         said = "".join(p.text for r in rounds[:7] for p in r.pieces)
         assert "MemoryError: no ␛[31mmemory" in d.screen()
         assert "code -9" in d.screen()
-        assert d.app.query_one(ReplyView).figures_text.startswith("the\u00a0engine\u00a0died")
+        assert d.app.query_one(ReplyView)._figures.text.startswith("the\u00a0engine\u00a0died")
         await d.say("wait for it")
         await d.pilot.press("f5")
         await d.settle()

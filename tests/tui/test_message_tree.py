@@ -95,11 +95,11 @@ async def another_answer_stands_beside_the_first_and_brackets_switch(d: Driver) 
     await d.reply("answer 2b")
     assert asked(d) == ["question 1", "answer 1", "question 2"]
     assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2b"]
-    assert "‹\u00a02/2\u00a0›" in d.app.query(ReplyView).last().figures_text
+    assert "‹\u00a02/2\u00a0›" in d.app.query(ReplyView).last()._figures.text
     await d.pilot.press("left_square_bracket")
     await d.settle()
     assert said(d) == page(d) == ["question 1", "answer 1", "question 2", "answer 2"]
-    assert "‹\u00a01/2\u00a0›" in d.app.query(ReplyView).last().figures_text
+    assert "‹\u00a01/2\u00a0›" in d.app.query(ReplyView).last()._figures.text
     await d.pilot.press("left_square_bracket")
     assert "first branch" in d.drawn(d.view.notice)
     d.view.prompt.focus()

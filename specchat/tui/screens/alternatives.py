@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -11,11 +12,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.events import Click
 from textual.message import Message
-from textual.screen import ModalScreen
 
 from specchat.engine.protocol.commands import Cancel, Generate
 from specchat.engine.protocol.events import Event, Failed, Finished, Ready, RoundDone
 from specchat.engine.protocol.text import visible
+from specchat.tui.screens.page import Page
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import ScreenLine
@@ -44,28 +45,23 @@ class _Lines(LinesView):
     first = 0
     """The alternative in the second line."""
 
+    @dataclass
     class Pressed(Message):
-        def __init__(self, line: int) -> None:
-            super().__init__()
-            self.line = line
+        line: int
 
     def on_click(self, event: Click) -> None:
         if (offset := event.get_content_offset(self)) is not None:
             self.post_message(self.Pressed(offset.y))
 
 
-class AlternativesScreen(ModalScreen[Alternative | None]):
+class AlternativesScreen(Page[Alternative | None]):
     """What the round's tree knows is shown at once; the target's likeliest follow when the engine answers."""
 
     DEFAULT_CSS = """
-    AlternativesScreen { align: center middle; background: $background 60%; }
-    AlternativesScreen > Vertical {
-        width: 80; max-width: 96%; height: auto; max-height: 96%; padding: 0 1; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-    }
+    AlternativesScreen > Vertical { width: 80; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "close", "close", show=False, id="alternatives.close"),
+        Binding("escape,q", "dismiss(None)", "close", show=False, id="alternatives.close"),
         Binding("up,k", "move(-1)", "the token above, which is likelier", show=False, id="alternatives.up"),
         Binding("down,j", "move(1)", "the token below", show=False, id="alternatives.down"),
         Binding("home", "move(-99)", "the likeliest token", show=False, id="alternatives.first"),
@@ -121,9 +117,6 @@ class AlternativesScreen(ModalScreen[Alternative | None]):
     def action_take(self) -> None:
         if self.rows and not self.rows[self.chosen].forbidden:
             self.dismiss(self.rows[self.chosen])
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
     def on_unmount(self) -> None:
         if self._asked:

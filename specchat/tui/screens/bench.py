@@ -25,11 +25,7 @@ _REPLY_TOKENS = 96
 
 class BenchScreen(RunScreen):
     DEFAULT_CSS = """
-    BenchScreen { align: center middle; background: $background 60%; }
-    BenchScreen > Vertical {
-        width: 84; max-width: 100%; height: auto; max-height: 100%; padding: 1 2; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-    }
+    BenchScreen > Vertical { width: 84; max-width: 100%; max-height: 100%; padding: 1 2; }
     BenchScreen #progress { height: 3; }
     BenchScreen #table { height: 9; margin: 1 0; }
     BenchScreen #outcome { height: 2; }

@@ -14,13 +14,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError
 from specchat.store.records import Summary
+from specchat.tui.screens.page import Page
 from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.state import stored_chat
 from specchat.tui.system.desktop import format_of, named_path, stem_of, write_new_file
@@ -33,15 +33,11 @@ _IN_SEARCH = "↑ ↓ choose · Enter opens · Tab to rename, delete, export"
 _IN_LIST = {"rename": "rename", "delete": "delete", "undo": "undo", "export": "export", "search": "search"}
 
 
-class ChatsScreen(ModalScreen[str | None]):
+class ChatsScreen(Page[str | None]):
     """A search input and the chats that match, newest first; its result is the id of the chosen one."""
 
     DEFAULT_CSS = """
-    ChatsScreen { align: center middle; background: $background 60%; }
-    ChatsScreen > Vertical {
-        width: 100; max-width: 96%; height: 90%; padding: 0 1; border: round $primary; border-title-color: $primary;
-        border-subtitle-color: $quiet-color; background: $surface;
-    }
+    ChatsScreen > Vertical { width: 100; height: 90%; }
     ChatsScreen Input {
         height: 1; border: none; padding: 0 1; margin: 0 0 1 0; background: $panel;
         &:focus { border: none; background: $primary 20%; }

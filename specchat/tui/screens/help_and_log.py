@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Resize
-from textual.screen import ModalScreen
 
 from specchat.engine.protocol.text import visible
+from specchat.tui.screens.page import Page
 from specchat.tui.text.cells import wrap
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.tinted_text import TintedText
@@ -20,16 +20,11 @@ KEY_COLUMNS = 26
 """The most columns for what to press or type; what is longer has a line of its own."""
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Page[None]):
     """Sections of (what to press or type, what it does)."""
 
     DEFAULT_CSS = """
-    HelpScreen { align: center middle; background: $background 60%; }
-    HelpScreen > VerticalScroll {
-        width: 80; max-width: 96%; height: auto; max-height: 90%; padding: 0 2; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-        scrollbar-size-vertical: 1;
-    }
+    HelpScreen > VerticalScroll { width: 80; max-height: 90%; padding: 0 2; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f1", "dismiss(None)", "close", show=False, id="help.close"),
@@ -37,16 +32,16 @@ class HelpScreen(ModalScreen[None]):
 
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
         super().__init__()
-        self._sections = sections
+        self._view = _Sections(sections)
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title = "help"
             box.border_subtitle = hint(self, "help.close", "closes")
-            yield _Page(self._sections)
+            yield self._view
 
 
-class _Page(TintedText):
+class _Sections(TintedText):
     """The sections, in two columns of the width that there is."""
 
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
@@ -73,14 +68,9 @@ class _Page(TintedText):
 MOST_BYTES = 64_000
 
 
-class LogScreen(ModalScreen[None]):
+class LogScreen(Page[None]):
     DEFAULT_CSS = """
-    LogScreen { align: center middle; background: $background 60%; }
-    LogScreen > VerticalScroll {
-        width: 96%; height: auto; max-height: 90%; padding: 0 1; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-        scrollbar-size-vertical: 1;
-    }
+    LogScreen > VerticalScroll { width: 96%; max-height: 90%; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss(None)", "close", show=False, id="log.close"),

@@ -13,10 +13,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from specchat.errors import SpecchatError
+from specchat.tui.screens.page import Page
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.system.processes import OwnProcess
@@ -29,16 +29,11 @@ from specchat.tui.widgets.tinted_text import TintedText
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name:Q4_K_M, or a known model."
 
 
-class AddPairScreen(ModalScreen[str | None]):
+class AddPairScreen(Page[str | None]):
     """Three inputs; its result is the name of the pair that was added."""
 
     DEFAULT_CSS = """
-    AddPairScreen { align: center middle; background: $background 60%; }
-    AddPairScreen > Vertical {
-        width: 72; max-width: 96%; height: auto; max-height: 96%; padding: 0 1;
-        border: round $primary; border-title-color: $primary; border-subtitle-color: $quiet-color;
-        background: $surface;
-    }
+    AddPairScreen > Vertical { width: 72; }
     AddPairScreen Input { border: none; padding: 0 1; height: 1; margin: 0 0 1 0; background: $panel; }
     AddPairScreen Input:focus { border: none; background: $primary 20%; }
     AddPairScreen TintedText { height: auto; max-height: 8; }
@@ -233,15 +228,11 @@ class PairList(PaintedLines, can_focus=True):
         self.repaint()
 
 
-class PairsScreen(ModalScreen[str | None]):
+class PairsScreen(Page[str | None]):
     """All pairs with their states; its result is the pair to load."""
 
     DEFAULT_CSS = """
-    PairsScreen { align: center middle; background: $background 60%; }
-    PairsScreen > Vertical {
-        width: 84; max-width: 96%; height: 24; max-height: 92%; padding: 0 1;
-        border: round $primary; border-title-color: $primary; background: $surface;
-    }
+    PairsScreen > Vertical { width: 84; height: 24; max-height: 92%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,f4", "dismiss(None)", "close", show=False, id="pairs.close"),

@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
-from textual.screen import ModalScreen
 
 from specchat.engine.client.race import RACE_DEFAULTS, Race, Side, fresh_seed, refuse_plain
 from specchat.engine.protocol.commands import Command, Message
@@ -18,6 +17,7 @@ from specchat.engine.protocol.events import Event, RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.settings import GREEDY
+from specchat.tui.screens.page import Page
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.race_lines import (
@@ -35,7 +35,7 @@ from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel
 
 
-class RunScreen(ModalScreen[None]):
+class RunScreen(Page[None]):
     """Sends a run's commands to the engine and gives it the answers. The chat and its settings stay as they are."""
 
     run: RacePlayback | RaceSeries
@@ -176,7 +176,7 @@ class RaceScreen(RunScreen):
     """Shows a race while it runs and is played back. A timer redraws it only while something changes."""
 
     DEFAULT_CSS = """
-    RaceScreen { background: $background; }
+    RaceScreen { align: left top; background: $background; }
     RaceScreen #head { height: 2; margin: 0 1; }
     RaceScreen #columns { height: 1fr; layout: horizontal; }
     RaceScreen #race-tree { width: 44; }

@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from specchat.engine.protocol.text import visible
 from specchat.store.prompt_history import History
+from specchat.tui.screens.page import Page
 from specchat.tui.text.cells import cut
 from specchat.tui.text.key_names import hint
 from specchat.tui.widgets.prompt import LineInput
@@ -21,15 +21,12 @@ from specchat.tui.widgets.prompt import LineInput
 _SHOWN = 100
 
 
-class SearchScreen(ModalScreen[str | None]):
+class SearchScreen(Page[str | None]):
     """A search input and the messages with all its words, newest first; its result is the chosen one."""
 
     DEFAULT_CSS = """
-    SearchScreen { align: center bottom; background: $background 60%; }
-    SearchScreen > Vertical {
-        width: 100%; height: auto; max-height: 70%; margin: 0 1 1 1; padding: 0 1; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-    }
+    SearchScreen { align: center bottom; }
+    SearchScreen > Vertical { width: 100%; max-width: 100%; max-height: 70%; margin: 0 1 1 1; }
     SearchScreen OptionList {
         height: auto; max-height: 12; border: none; background: transparent; padding: 0; scrollbar-size-vertical: 1;
         & > .option-list--option-highlighted { background: $primary 25%; color: $foreground; text-style: none; }

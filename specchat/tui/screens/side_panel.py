@@ -9,9 +9,9 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 
 from specchat.tui.screens.chat_view import ChatView
+from specchat.tui.screens.page import Page
 from specchat.tui.state.settings_fields import Field, fields_of
 from specchat.tui.state.stats_lines import StatsFacts, stats_lines
 from specchat.tui.state.turn import Turn
@@ -163,16 +163,11 @@ class SidePanel:
         return fills
 
 
-class FiguresScreen(ModalScreen[bool]):
+class FiguresScreen(Page[bool]):
     """Every line of the figures, as they are now; scrolls where they do not fit. True: closed to go on."""
 
     DEFAULT_CSS = """
-    FiguresScreen { align: center middle; background: $background 60%; }
-    FiguresScreen > VerticalScroll {
-        width: 64; max-width: 96%; height: auto; max-height: 96%; padding: 0 1; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-        scrollbar-size-vertical: 1; scrollbar-gutter: stable;
-    }
+    FiguresScreen > VerticalScroll { width: 64; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
     FiguresScreen LinesView { height: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

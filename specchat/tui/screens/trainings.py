@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from specchat.config import own_drafters_dir
@@ -17,6 +16,7 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError, UsageError
 from specchat.training.limits import CHATS
 from specchat.tui.screens.chat_view import ChatView
+from specchat.tui.screens.page import Page
 from specchat.tui.services.training_runner import Estimate, TrainingRunner
 from specchat.tui.state.training import Training, TrainingChoices, estimate_text, training_lines
 from specchat.tui.text.cells import ScreenLine
@@ -37,16 +37,11 @@ _LINES = (
 _CHATS_ARE_READ = "What you wrote in your chats is read. Texts and drafter stay on this machine."
 
 
-class TrainForm(ModalScreen[TrainingChoices | None]):
+class TrainForm(Page[TrainingChoices | None]):
     """Six inputs; its result is what is to be trained."""
 
     DEFAULT_CSS = """
-    TrainForm { align: center middle; background: $background 60%; }
-    TrainForm > Vertical {
-        width: 76; max-width: 100%; height: auto; max-height: 100%; padding: 0 1; overflow-y: auto;
-        border: round $primary; border-title-color: $primary; border-subtitle-color: $quiet-color;
-        background: $surface;
-    }
+    TrainForm > Vertical { width: 76; max-width: 100%; max-height: 100%; overflow-y: auto; }
     TrainForm Horizontal { height: 1; }
     TrainForm Horizontal TintedText { width: 11; }
     TrainForm Horizontal .-what { width: 1fr; padding: 0 0 0 1; height: 1; }
@@ -138,15 +133,11 @@ TrainingAction = Literal["stop", "use"]
 """Stop the training, or use what was trained from now on."""
 
 
-class TrainingScreen(ModalScreen[None]):
+class TrainingScreen(Page[None]):
     """Draws the training; leaving it changes nothing, and the training goes on."""
 
     DEFAULT_CSS = """
-    TrainingScreen { align: center middle; background: $background 60%; }
-    TrainingScreen > Vertical {
-        width: 84; max-width: 100%; height: 26; max-height: 100%; padding: 0 1; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-    }
+    TrainingScreen > Vertical { width: 84; max-width: 100%; height: 26; max-height: 100%; }
     TrainingScreen LinesView { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from specchat.engine.protocol.commands import Cancel
 from specchat.engine.protocol.events import Event, Failed, Redoing, RoundDone, WouldBe
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
+from specchat.tui.screens.page import Page
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Reply
 from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply, changes_since, changes_text, comparison, sentence
@@ -37,19 +37,15 @@ _LADDERS: dict[str, tuple[int, ...]] = {
 }
 
 
-class WhatIfScreen(ModalScreen[None]):
+class WhatIfScreen(Page[None]):
     """Keys change what is asked; each question ends the one before."""
 
     DEFAULT_CSS = """
-    WhatIfScreen { align: center middle; background: $background 60%; }
-    WhatIfScreen > Vertical {
-        width: 100%; max-width: 160; height: 100%; max-height: 40; padding: 0 1; border: round $primary;
-        border-title-color: $primary; border-subtitle-color: $quiet-color; background: $surface;
-    }
+    WhatIfScreen > Vertical { width: 100%; max-width: 160; height: 100%; max-height: 40; }
     WhatIfScreen LinesView { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,w", "close", "close", show=False, id="what_if.close"),
+        Binding("escape,q,w", "dismiss(None)", "close", show=False, id="what_if.close"),
         Binding("left,minus", "step('nodes', -1)", "fewer guesses", show=False, id="what_if.fewer"),
         Binding("right,plus", "step('nodes', 1)", "more guesses", show=False, id="what_if.more"),
         Binding("up", "step('depth', -1)", "less deep", show=False, id="what_if.shallower"),
@@ -100,9 +96,6 @@ class WhatIfScreen(ModalScreen[None]):
                 case _:
                     continue
             self._redraw()
-
-    def action_close(self) -> None:
-        self.dismiss(None)
 
     def action_step(self, name: str, by: int) -> None:
         """Ask for the next larger or smaller value of a setting."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -183,12 +184,12 @@ class ReplyView(GrowingLines, Vertical):
     cursor: reactive[int | None] = reactive(None)
     """Which readable piece of the reply the keys point at."""
 
+    @dataclass
     class TokenChosen(Message):
         """The user points at a token of this reply with the mouse; `again`: at the one that the keys point at."""
 
-        def __init__(self, view: ReplyView, *, again: bool) -> None:
-            super().__init__()
-            self.view, self.again = view, again
+        view: ReplyView
+        again: bool
 
     def __init__(self, reply: Reply, turn: Turn | None = None) -> None:
         super().__init__()
@@ -296,10 +297,6 @@ class ReplyView(GrowingLines, Vertical):
     @unfolded.setter
     def unfolded(self, unfolded: bool) -> None:
         self._thought.unfolded = unfolded
-
-    @property
-    def figures_text(self) -> str:
-        return self._figures.text
 
     @property
     def unfinished(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -68,19 +69,18 @@ class TreePanel(PaintedLines, can_focus=True):
     class FollowAsked(Message):
         """The user wants to see the newest reply again."""
 
+    @dataclass
     class Entered(Message):
         """The user wants to see what else could stand at this node's place."""
 
-        def __init__(self, round: RoundDone, node: int) -> None:
-            super().__init__()
-            self.round, self.node = round, node
+        round: RoundDone
+        node: int
 
+    @dataclass
     class WhatIfAsked(Message):
         """The user wants to see this round under other settings."""
 
-        def __init__(self, round: RoundDone) -> None:
-            super().__init__()
-            self.round = round
+        round: RoundDone
 
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` chooses by the size."""
