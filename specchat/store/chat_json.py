@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,9 +35,9 @@ class Exported(Struct, frozen=True):
     messages: list[StoredMessage]
 
 
-def write_json(chat: ChatRecord, messages: list[StoredMessage]) -> str:
+def write_json(chat: ChatRecord, messages: Sequence[StoredMessage]) -> str:
     """The chat as text of the file."""
-    data = msgspec.json.encode(Exported(FORMAT, VERSION, chat, messages))
+    data = msgspec.json.encode(Exported(FORMAT, VERSION, chat, list(messages)))
     return msgspec.json.format(data, indent=1).decode() + "\n"
 
 

@@ -74,7 +74,8 @@ class SpecchatApp(TerminalApp):
         state = Chat(engine=EngineState(wanted=dict(settings)), system=system, first_system=system)
         super().__init__(state, options or AppOptions(), guard, keys or {})
         self.context = AppServices.of(self, setup, lambda: self.post_message(self.Tick()))
-        self.chat_screen = ChatScreen(self.context, history, COMMANDS)
+        commands = {name: (command.usage, command.help) for name, command in COMMANDS.items()}
+        self.chat_screen = ChatScreen(self.context, history, commands)
         self.chat_screen.tree_panel.mode = tree_mode
         self.prompt_input = PromptInput(self.chat_screen)
         self.chat_screen.prompt.completer = self.prompt_input.complete

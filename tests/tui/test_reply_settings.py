@@ -14,8 +14,9 @@ from test_continued_replies import cut_reply, go_on
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
+from specchat.store.chat_json import write_json
 from specchat.store.records import Facts, SettingsChange
-from specchat.tui.state.stored_chat import as_html, as_json, as_markdown
+from specchat.tui.state.stored_chat import as_html, as_markdown
 from specchat.tui.state.turn import changes_text, loss_of, written_with
 from specchat.tui.state.visible_reply import ServedReply
 
@@ -58,7 +59,7 @@ async def test_a_reply_partly_written_under_a_lossy_rule_is_lossy_on_the_screen_
         (pieces(rounds[:3]), {"rule": "typical"}), (pieces(rounds[:6]), {"rule": "follow"}),
     ]  # fmt: skip
     assert [change.loss["lossless"] for change in facts.changes] == [False, True]
-    exported = json.loads(as_json(chat, messages))["messages"][1]["facts"]
+    exported = json.loads(write_json(chat, messages))["messages"][1]["facts"]
     assert (exported["loss"]["lossless"], len(exported["changes"])) == (False, 2)
     assert " · lossy*" in as_markdown(chat, messages)
     assert "lossy · seed 7 · changed within the reply: rule<" in as_html(chat, messages)

@@ -30,7 +30,6 @@ from specchat.tui.system import desktop
 from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.tree.alternatives import Alternative, Fork, emitted_by, fork_at, fork_at_node
 from specchat.tui.tree.picture import label
-from specchat.tui.widgets.command_menu import Described
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.welcome import SHOW
@@ -39,7 +38,7 @@ from specchat.tui.widgets.welcome import SHOW
 class ChatScreen(ChatView):
     """What takes a while is done in the app's own turn, one after another; this screen handles the rest."""
 
-    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, Described]) -> None:
+    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, tuple[str, str]]) -> None:
         super().__init__(context, history, commands)
         self.side_panel = SidePanel(self)
         self.replies = Replies(self)

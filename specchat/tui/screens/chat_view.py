@@ -15,7 +15,7 @@ from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
 from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.widgets.alert import Alert
-from specchat.tui.widgets.command_menu import CommandMenu, Described
+from specchat.tui.widgets.command_menu import CommandMenu
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.round_animation import RoundAnimation
 from specchat.tui.widgets.settings_form import SettingsForm, SettingsScreen
@@ -42,7 +42,7 @@ TREE_S, FIGURES_S = 1 / 8, 1 / 3
 class ChatView(MainScreen):
     """Transcript left, tree and figures right, prompt below."""
 
-    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, Described]) -> None:
+    def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, tuple[str, str]]) -> None:
         """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")
         self.context, self.chat = context, context.chat

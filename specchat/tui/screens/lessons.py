@@ -8,7 +8,6 @@ from specchat.engine.protocol.events import Event, Failed, WouldBe
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
-from specchat.tui.services.key_bindings import every_key
 from specchat.tui.state.turn import Reply
 from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply
 from specchat.tui.tree import ASCII, UNICODE
@@ -34,8 +33,7 @@ class LessonView(TourView):
         first: int,
         marks: Marks,
     ) -> None:
-        known = every_key()
-        super().__init__(key_of, lambda id: known[id].help if id in known else "")
+        super().__init__(key_of)
         self._facts, self._turned, self.page, self._marks = facts, turned, first, marks
 
     def on_mount(self) -> None:

@@ -18,19 +18,6 @@ from specchat.engine.protocol.events import Event
 _SHORTEST_BAR = 64
 
 
-@dataclass(frozen=True)
-class RaceSetup:
-    """The pair in use, its number format, and the settings that hold for the race."""
-
-    pair: str
-    dtype: str
-    settings: Mapping[str, Any]
-
-    @property
-    def max_tokens(self) -> int:
-        return int(self.settings.get("max_tokens", 0))
-
-
 class Playback:
     """Which rounds of a race are shown now.
 

@@ -22,22 +22,16 @@ _WITHOUT_EFFECT = {"seed", "max_tokens", "stop", "pair"}
 
 
 @dataclass(frozen=True)
-class RoundSpeed:
-    tokens: int
-    seconds: float
-
-
-@dataclass(frozen=True)
 class RoundFigures:
     rounds: int
     tau: float
     tokens_per_s: float
 
     @classmethod
-    def of(cls, rounds: Iterable[RoundSpeed]) -> RoundFigures | None:
-        """The figures of these rounds; None where there are none."""
+    def of(cls, rounds: Iterable[tuple[int, float]]) -> RoundFigures | None:
+        """The figures of rounds with these tokens and seconds; None where there are none."""
         counted = list(rounds)
-        tokens, seconds = sum(r.tokens for r in counted), sum(r.seconds for r in counted)
+        tokens, seconds = sum(tokens for tokens, _ in counted), sum(seconds for _, seconds in counted)
         if not counted or seconds <= 0:
             return None
         return cls(len(counted), tokens / len(counted), tokens / seconds)
@@ -48,13 +42,13 @@ class SettingEffect:
     """Collects rounds and changes. Changes in quick succession count as one."""
 
     change: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # setting: value before, value now
-    _before: list[RoundSpeed] = field(default_factory=list)
-    _since: deque[RoundSpeed] = field(default_factory=lambda: deque(maxlen=512))
+    _before: list[tuple[int, float]] = field(default_factory=list)
+    _since: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=512))
     _added: int = 0
 
     def add(self, event: RoundDone) -> None:
         self._added += 1
-        self._since.append(RoundSpeed(len(event.pieces), event.timings.total_s))
+        self._since.append((len(event.pieces), event.timings.total_s))
 
     def changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Record a change of settings; one that is undone leaves nothing to compare."""

@@ -86,13 +86,9 @@ def as_html(chat: records.ChatRecord, messages: Sequence[records.StoredMessage])
     return page(chat.title, about, [_page_turn(turn) for turn in path_of(chat, messages)], chat.system)
 
 
-def as_json(chat: records.ChatRecord, messages: Sequence[records.StoredMessage]) -> str:
-    return write_json(chat, list(messages))
-
-
 FORMATS: dict[str, Callable[[records.ChatRecord, Sequence[records.StoredMessage]], str]] = {
     "md": as_markdown,
-    "json": as_json,
+    "json": write_json,
     "html": as_html,
 }
 

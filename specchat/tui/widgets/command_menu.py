@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from textual import events
 
@@ -16,15 +15,6 @@ OTHER_LINES = 12
 """Lines of the window that the list leaves to everything else."""
 
 
-class Described(Protocol):
-    """What the list says of a command."""
-
-    @property
-    def usage(self) -> str: ...
-    @property
-    def help(self) -> str: ...
-
-
 class CommandMenu(PaintedLines):
     """The commands that fit what is typed, each with a sentence; the one that Tab or Enter takes is marked."""
 
@@ -32,7 +22,8 @@ class CommandMenu(PaintedLines):
     CommandMenu { height: auto; margin: 0 2; background: $surface; display: none; }
     """
 
-    def __init__(self, prompt: Prompt, commands: Mapping[str, Described], *, id: str | None = None) -> None:
+    def __init__(self, prompt: Prompt, commands: Mapping[str, tuple[str, str]], *, id: str | None = None) -> None:
+        """`commands`: by name, what follows it and what it does."""
         super().__init__(id=id)
         self._prompt, self._commands = prompt, commands
         self._menu: Menu | None = None
@@ -61,7 +52,7 @@ class CommandMenu(PaintedLines):
         for at, word in enumerate(menu.words[self._top : self._top + shown], self._top):
             marked = at == menu.at
             left = cut(self._left(word), wide).ljust(wide)
-            about = cut(self._commands[word[1:].strip()].help, width - wide - 4)
+            about = cut(self._commands[word[1:].strip()][1], width - wide - 4)
             role = "selected" if marked else "text"
             lines.append([("▸ " if marked else "  ", "bonus"), (left, role), ("  ", ""), (about, "dim")])
         more = len(menu.words) - self._top - shown
@@ -78,4 +69,4 @@ class CommandMenu(PaintedLines):
         self.repaint()
 
     def _left(self, word: str) -> str:
-        return f"{word.strip()} {self._commands[word[1:].strip()].usage}".strip()
+        return f"{word.strip()} {self._commands[word[1:].strip()][0]}".strip()

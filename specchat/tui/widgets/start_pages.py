@@ -11,7 +11,6 @@ from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
 from specchat.errors import RecordingError
 from specchat.tui.services.context import AppServices
-from specchat.tui.services.key_bindings import every_key
 from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.widgets.tour import TourView
@@ -107,8 +106,7 @@ class StartPages:
     async def show_tour(self, view: TourView | None = None) -> None:
         """Mount the first page of the tour, or of another one, in place of the welcome page or below the chat."""
         await self._transcript.query("Welcome, TourView").remove()
-        known = every_key()
-        view = view or TourView(self._context.app.key_of, lambda id: known[id].help if id in known else "")
+        view = view or TourView(self._context.app.key_of)
         view.set_class(bool(self._transcript.views), "-below")
         await self._transcript.mount(view)
         self._transcript.scroll_end(animate=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from textual.message import Message
 
+from specchat.tui.services.key_bindings import every_key
 from specchat.tui.text.cells import ScreenLine, paragraph, width_of, wrap, wrapped_lines
 from specchat.tui.widgets.painted_lines import PaintedLines
 
@@ -57,13 +58,12 @@ class TourView(PaintedLines):
 
     pages = PAGES
 
-    def __init__(self, key_of: Callable[[str], str], help_of: Callable[[str], str]) -> None:
+    def __init__(self, key_of: Callable[[str], str]) -> None:
         super().__init__()
         self.page = 0
         self._part = 0  # of the page, where the screen has no room for all of it
         self._room = 62, 40  # columns and lines
         self._key_of = key_of
-        self._help_of = help_of
 
     class Clicked(Message):
         """The user wants the next page."""
@@ -132,7 +132,7 @@ class TourView(PaintedLines):
         return "Watch it guess", [*entries, [[]], *picture, *marks]
 
     def _keys(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
-        known = [(self._key_of(id), self._help_of(id)) for id in _KEYS]
+        known = [(self._key_of(id), every_key()[id].help) for id in _KEYS]
         wide = max(len(key) for key, _ in known) + 2
         if wide > MOST_FOR_KEYS * column:
             known = [(key.split(",")[0], said) for key, said in known]
