@@ -9,6 +9,7 @@ import sys
 import pytest
 from driving import driving
 from textual import events
+from textual.binding import Binding
 from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.widgets import Input
@@ -28,7 +29,10 @@ def subclasses(base: type) -> set[type]:
 
 
 def test_every_binding_has_a_name_and_says_what_it_does():
-    assert key_bindings.incomplete_bindings() == []
+    for owner, binding in key_bindings._bindings():
+        assert isinstance(binding, Binding), owner
+        assert binding.id, (owner, binding)
+        assert binding.description, (owner, binding)
     assert {"help", "stop", "prompt.send", "transcript.copy", "pace.hold"} <= set(key_bindings.every_key())
 
 

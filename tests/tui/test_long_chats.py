@@ -46,7 +46,7 @@ async def still(d: Driver) -> None:
     for _ in range(50):
         before = list(d.view.transcript.views)
         await d.settle()
-        if not d.view.transcript.turning and d.view.transcript.views == before:
+        if not d.view.transcript._turning.locked() and d.view.transcript.views == before:
             return
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.events import Click
 from textual.message import Message
@@ -20,7 +20,7 @@ from specchat.tui.screens.page import Page
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import bind, hint
 from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.tree.alternatives import (
     LIKELIEST,
@@ -61,12 +61,12 @@ class AlternativesScreen(Page[Alternative | None]):
     AlternativesScreen > Vertical { width: 80; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss(None)", "close", show=False, id="alternatives.close"),
-        Binding("up,k", "move(-1)", "the token above, which is likelier", show=False, id="alternatives.up"),
-        Binding("down,j", "move(1)", "the token below", show=False, id="alternatives.down"),
-        Binding("home", "move(-99)", "the likeliest token", show=False, id="alternatives.first"),
-        Binding("end", "move(99)", "the last token", show=False, id="alternatives.last"),
-        Binding("enter", "take", "go on from there, as a branch of the chat", show=False, id="alternatives.take"),
+        bind("escape,q", "dismiss(None)", "close", "alternatives.close"),
+        bind("up,k", "move(-1)", "the token above, which is likelier", "alternatives.up"),
+        bind("down,j", "move(1)", "the token below", "alternatives.down"),
+        bind("home", "move(-99)", "the likeliest token", "alternatives.first"),
+        bind("end", "move(99)", "the last token", "alternatives.last"),
+        bind("enter", "take", "go on from there, as a branch of the chat", "alternatives.take"),
     ]
 
     def __init__(self, context: AppServices, turn: Turn, fork: Fork) -> None:

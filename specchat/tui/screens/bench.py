@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 
 from specchat.errors import UsageError
@@ -16,6 +16,7 @@ from specchat.tui.services.context import AppServices
 from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.state.races import BenchQuestion, RaceSeries
 from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.key_names import bind
 from specchat.tui.widgets.painted_lines import LinesView
 
 _QUESTIONS = 6
@@ -34,9 +35,9 @@ class BenchScreen(RunScreen):
     BenchScreen.-h0 #table, BenchScreen.-h8 #table { height: 5; margin: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "stop and keep the table; then leave", show=False, id="bench.leave"),
-        Binding("r", "again", "run it again", show=False, id="bench.again"),
-        Binding("c", "copy", "copy the table", show=False, id="bench.copy"),
+        bind("escape,q", "leave", "stop and keep the table; then leave", "bench.leave"),
+        bind("r", "again", "run it again", "bench.again"),
+        bind("c", "copy", "copy the table", "bench.copy"),
     ]
 
     def __init__(self, context: AppServices, amount: str) -> None:
@@ -51,10 +52,9 @@ class BenchScreen(RunScreen):
             raise UsageError("no questions come with this installation")
         self._begin(questions, seed(context.chat), seconds)
         self._copied = False
-        self._about = about = (self.setup.pair, self.setup.dtype, self.setup.settings)
         self._box = Vertical()
         self._views = (
-            LinesView(lambda w, h: progress_lines(self.series, *about, w), id="progress"),
+            LinesView(lambda w, h: progress_lines(self.series, *self.about, w), id="progress"),
             LinesView(lambda w, h: _fitting(table_lines(self.series, w), h), id="table"),
             LinesView(lambda w, h: outcome_lines(self.series, w), id="outcome"),
         )
@@ -79,7 +79,7 @@ class BenchScreen(RunScreen):
 
     def _begin(self, questions: Sequence[BenchQuestion], seed: int, seconds: float | None) -> None:
         chat, ids, clock = self.context.chat, self.context.race_ids, self.context.setup.clock
-        changed = {**changes(chat), "max_tokens": min(self.setup.max_tokens, _REPLY_TOKENS)}
+        changed = {**changes(chat), "max_tokens": min(self.about[2].get("max_tokens", 0), _REPLY_TOKENS)}
         self.series = RaceSeries(questions, seed, ids, changed, clock, seconds)
         self.begin_run(self.series, self.series.begin())
 
@@ -97,7 +97,7 @@ class BenchScreen(RunScreen):
 
     def action_copy(self) -> None:
         if self.series.ended:
-            self.app.copy_to_clipboard(series_text(self.series, *self._about))
+            self.app.copy_to_clipboard(series_text(self.series, *self.about))
             self._copied = True
             self.show()
 

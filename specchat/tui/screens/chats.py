@@ -11,7 +11,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList
@@ -26,6 +26,7 @@ from specchat.tui.state import stored_chat
 from specchat.tui.system.desktop import format_of, named_path, stem_of, write_new_file
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
+from specchat.tui.text.key_names import bind
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -53,14 +54,14 @@ class ChatsScreen(Page[str | None]):
     ChatsScreen .remark { height: auto; padding: 0 1; display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "close", show=False, id="chats.close"),
-        Binding("up", "move(-1)", "the chat above", show=False, id="chats.up"),
-        Binding("down", "move(1)", "the chat below", show=False, id="chats.down"),
-        Binding("slash", "search", "search", show=False, id="chats.search"),
-        Binding("r", "ask('rename')", "rename this chat", show=False, id="chats.rename"),
-        Binding("d,delete", "delete", "delete this chat", show=False, id="chats.delete"),
-        Binding("u", "undo", "bring back what was deleted last", show=False, id="chats.undo"),
-        Binding("e", "ask('export')", "export this chat to a file", show=False, id="chats.export"),
+        bind("escape", "back", "close", "chats.close"),
+        bind("up", "move(-1)", "the chat above", "chats.up"),
+        bind("down", "move(1)", "the chat below", "chats.down"),
+        bind("slash", "search", "search", "chats.search"),
+        bind("r", "ask('rename')", "rename this chat", "chats.rename"),
+        bind("d,delete", "delete", "delete this chat", "chats.delete"),
+        bind("u", "undo", "bring back what was deleted last", "chats.undo"),
+        bind("e", "ask('export')", "export this chat to a file", "chats.export"),
     ]
 
     def __init__(

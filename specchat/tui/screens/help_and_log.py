@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.events import Resize
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.screens.page import Page
 from specchat.tui.text.cells import wrap
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import bind, hint
 from specchat.tui.widgets.tinted_text import TintedText
 
 KEY_COLUMNS = 26
@@ -26,9 +26,7 @@ class HelpScreen(Page[None]):
     DEFAULT_CSS = """
     HelpScreen > VerticalScroll { width: 80; max-height: 90%; padding: 0 2; scrollbar-size-vertical: 1; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,f1", "dismiss(None)", "close", show=False, id="help.close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("escape,q,f1", "dismiss(None)", "close", "help.close")]
 
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
         super().__init__()
@@ -72,9 +70,7 @@ class LogScreen(Page[None]):
     DEFAULT_CSS = """
     LogScreen > VerticalScroll { width: 96%; max-height: 90%; scrollbar-size-vertical: 1; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss(None)", "close", show=False, id="log.close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("escape,q", "dismiss(None)", "close", "log.close")]
 
     def __init__(self, file: Path, ended: str = "") -> None:
         """`ended`: how the engine ended, safe to show; empty while it runs."""

@@ -78,7 +78,7 @@ class ModelRaceScreen(RaceScreen):
         """Without guesses two models can race, too."""
 
     def head(self, width: int) -> list[ScreenLine]:
-        return model_head_lines(self.playback, self.setup.settings, width)
+        return model_head_lines(self.playback, self.about[2], width)
 
     def title_of(self, side: Side) -> str:
         assert self._race is not None, "a race is begun with the screen"

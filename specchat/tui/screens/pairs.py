@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
@@ -21,7 +21,7 @@ from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.system.processes import OwnProcess
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint, run_bound
+from specchat.tui.text.key_names import bind, hint, run_bound
 from specchat.tui.widgets.painted_lines import PaintedLines
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
@@ -39,9 +39,9 @@ class AddPairScreen(Page[str | None]):
     AddPairScreen TintedText { height: auto; max-height: 8; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "stop looking, or close", show=False, id="add_pair.close"),
-        Binding("down", "app.focus_next", "the next line", show=False, id="add_pair.next"),
-        Binding("up", "app.focus_previous", "the line above", show=False, id="add_pair.previous"),
+        bind("escape", "leave", "stop looking, or close", "add_pair.close"),
+        bind("down", "app.focus_next", "the next line", "add_pair.next"),
+        bind("up", "app.focus_previous", "the line above", "add_pair.previous"),
     ]
 
     def __init__(self, command: Callable[..., list[str]]) -> None:
@@ -126,15 +126,15 @@ class PairList(PaintedLines, can_focus=True):
     PairList { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "the pair above", show=False, id="pairs.up"),
-        Binding("down,j", "move(1)", "the pair below", show=False, id="pairs.down"),
-        Binding("home", "edge(0)", "the first pair", show=False, id="pairs.first"),
-        Binding("end", "edge(-1)", "the last pair", show=False, id="pairs.last"),
-        Binding("enter", "ask('choose')", "load it, or fetch it first", show=False, id="pairs.choose"),
-        Binding("x", "ask('stop')", "stop fetching it", show=False, id="pairs.stop"),
-        Binding("s", "ask('start')", "begin with it from now on", show=False, id="pairs.start"),
-        Binding("d", "forget", "forget a pair of your own", show=False, id="pairs.forget"),
-        Binding("slash", "search", "search for a pair", show=False, id="pairs.search"),
+        bind("up,k", "move(-1)", "the pair above", "pairs.up"),
+        bind("down,j", "move(1)", "the pair below", "pairs.down"),
+        bind("home", "edge(0)", "the first pair", "pairs.first"),
+        bind("end", "edge(-1)", "the last pair", "pairs.last"),
+        bind("enter", "ask('choose')", "load it, or fetch it first", "pairs.choose"),
+        bind("x", "ask('stop')", "stop fetching it", "pairs.stop"),
+        bind("s", "ask('start')", "begin with it from now on", "pairs.start"),
+        bind("d", "forget", "forget a pair of your own", "pairs.forget"),
+        bind("slash", "search", "search for a pair", "pairs.search"),
     ]
 
     @dataclass
@@ -235,8 +235,8 @@ class PairsScreen(Page[str | None]):
     PairsScreen > Vertical { width: 84; height: 24; max-height: 92%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f4", "dismiss(None)", "close", show=False, id="pairs.close"),
-        Binding("a", "add", "add a pair of your own", show=False, id="pairs.add"),
+        bind("escape,f4", "dismiss(None)", "close", "pairs.close"),
+        bind("a", "add", "add a pair of your own", "pairs.add"),
     ]
 
     def __init__(

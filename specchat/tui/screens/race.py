@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
@@ -28,8 +28,9 @@ from specchat.tui.state.race_lines import (
     outcome_text,
     status_lines,
 )
-from specchat.tui.state.races import Playback, RacePlayback, RaceSeries, RaceSetup
+from specchat.tui.state.races import Playback, RacePlayback, RaceSeries
 from specchat.tui.text.cells import ScreenLine
+from specchat.tui.text.key_names import bind
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.tinted_text import TintedText
 from specchat.tui.widgets.tree_panel import TreePanel
@@ -47,7 +48,8 @@ class RunScreen(Page[None]):
         super().__init__()
         self.context = context
         ready, settings = context.chat.engine.ready, {**context.chat.engine.settings, **changes(context.chat)}
-        self.setup = RaceSetup(ready.pair if ready else "", ready.dtype if ready else "", settings)
+        self.about = (ready.pair if ready else "", ready.dtype if ready else "", settings)
+        """The pair in use, its number format, and the settings that hold for the run."""
 
     def refuse_settings(self, settings: Mapping[str, Any]) -> None:
         """Raises UsageError if a run says nothing with these settings."""
@@ -191,10 +193,10 @@ class RaceScreen(RunScreen):
     playback: Playback
     with_tree = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "stop and leave", show=False, id="race.leave"),
-        Binding("r", "again", "run it again", show=False, id="race.again"),
-        Binding("end", "skip", "show the end of what is played again", show=False, id="race.end"),
-        Binding("c", "copy", "copy the result", show=False, id="race.copy"),
+        bind("escape,q", "leave", "stop and leave", "race.leave"),
+        bind("r", "again", "run it again", "race.again"),
+        bind("end", "skip", "show the end of what is played again", "race.end"),
+        bind("c", "copy", "copy the result", "race.copy"),
     ]
 
     def __init__(self, context: AppServices, prompt: str) -> None:
@@ -205,7 +207,7 @@ class RaceScreen(RunScreen):
         super().__init__(context)
         self._copied = False
         self._begin(question(context.chat, prompt), seed(context.chat))
-        dtype = self.setup.dtype
+        _, dtype, _ = self.about
         self._columns = {side: RaceColumn(id=side) for side in self.playback.race.heats}
         self._tree = TreePanel(id="race-tree")
         self._head = LinesView(lambda w, h: self.head(w), id="head")
@@ -226,9 +228,8 @@ class RaceScreen(RunScreen):
 
     def head(self, width: int) -> list[ScreenLine]:
         """The question, and what is compared."""
-        setup = self.setup
         assert isinstance(self.playback, RacePlayback), "a race of two models has a head of its own"
-        return head_lines(self.playback, setup.pair, setup.dtype, setup.settings, width)
+        return head_lines(self.playback, *self.about, width)
 
     def title_of(self, side: Side) -> str:
         return NAMES[side]
@@ -255,7 +256,7 @@ class RaceScreen(RunScreen):
             if side == "speculative" and self._tree.display:
                 self._tree.show(rounds, None, frozen=playback.finished, empty="the trees of speculation")
         size = self.size
-        lines = status_lines(self.playback, self.setup.dtype, max(8, size.width - 2), max(2, size.height // 4))
+        lines = status_lines(self.playback, self.about[1], max(8, size.width - 2), max(2, size.height // 4))
         if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
             self._outcome.styles.height = len(lines)
         for view in (self._head, self._bars, self._outcome, self._keys):
@@ -285,7 +286,7 @@ class RaceScreen(RunScreen):
 
     def action_copy(self) -> None:
         if self.playback.race.phase == "over":
-            self.app.copy_to_clipboard(outcome_text(self.playback, self.setup.pair, self.setup.dtype))
+            self.app.copy_to_clipboard(outcome_text(self.playback, *self.about[:2]))
             self._copied = True
             self.show()
 

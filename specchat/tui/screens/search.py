@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList
@@ -15,7 +15,7 @@ from specchat.engine.protocol.text import visible
 from specchat.store.prompt_history import History
 from specchat.tui.screens.page import Page
 from specchat.tui.text.cells import cut
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import bind, hint
 from specchat.tui.widgets.prompt import LineInput
 
 _SHOWN = 100
@@ -34,9 +34,9 @@ class SearchScreen(Page[str | None]):
     SearchScreen Input { border: none; height: 1; padding: 0; background: transparent; &:focus { border: none; } }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "close", show=False, id="search.close"),
-        Binding("ctrl+r,up", "move(1)", "the next older one", show=False, priority=True, id="search.older"),
-        Binding("ctrl+s,down", "move(-1)", "the next newer one", show=False, priority=True, id="search.newer"),
+        bind("escape", "dismiss(None)", "close", "search.close"),
+        bind("ctrl+r,up", "move(1)", "the next older one", "search.older", priority=True),
+        bind("ctrl+s,down", "move(-1)", "the next newer one", "search.newer", priority=True),
     ]
 
     def __init__(self, history: History) -> None:

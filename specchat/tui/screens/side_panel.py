@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
 from specchat.tui.screens.chat_view import ChatView
@@ -15,7 +15,7 @@ from specchat.tui.screens.page import Page
 from specchat.tui.state.settings_fields import Field, fields_of
 from specchat.tui.state.stats_lines import StatsFacts, stats_lines
 from specchat.tui.state.turn import Turn
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import bind, hint
 from specchat.tui.tree import Mode
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.settings_form import SettingsScreen
@@ -171,8 +171,8 @@ class FiguresScreen(Page[bool]):
     FiguresScreen LinesView { height: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss(False)", "close", show=False, id="figures.close"),
-        Binding("f3", "dismiss(True)", "close, and hide the figures beside the chat", show=False, id="figures.hide"),
+        bind("escape,q", "dismiss(False)", "close", "figures.close"),
+        bind("f3", "dismiss(True)", "close, and hide the figures beside the chat", "figures.hide"),
     ]
 
     def __init__(self, facts: Callable[[], StatsFacts]) -> None:

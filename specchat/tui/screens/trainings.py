@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
@@ -20,7 +20,7 @@ from specchat.tui.screens.page import Page
 from specchat.tui.services.training_runner import Estimate, TrainingRunner
 from specchat.tui.state.training import Training, TrainingChoices, estimate_text, training_lines
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import bind, hint
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
@@ -51,9 +51,9 @@ class TrainForm(Page[TrainingChoices | None]):
     TrainForm.-w0 .-what { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "close", show=False, id="train_form.close"),
-        Binding("down", "app.focus_next", "the next line", show=False, id="train_form.next"),
-        Binding("up", "app.focus_previous", "the line above", show=False, id="train_form.previous"),
+        bind("escape", "dismiss(None)", "close", "train_form.close"),
+        bind("down", "app.focus_next", "the next line", "train_form.next"),
+        bind("up", "app.focus_previous", "the line above", "train_form.previous"),
     ]
 
     def __init__(self, suggested: Callable[[str], TrainingChoices], estimate: Estimate) -> None:
@@ -141,9 +141,9 @@ class TrainingScreen(Page[None]):
     TrainingScreen LinesView { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "dismiss(None)", "close; the training goes on", show=False, id="training.close"),
-        Binding("s", "stop", "stop the training and keep the best", show=False, id="training.stop"),
-        Binding("u", "use", "use what was trained from now on", show=False, id="training.use"),
+        bind("escape,q", "dismiss(None)", "close; the training goes on", "training.close"),
+        bind("s", "stop", "stop the training and keep the best", "training.stop"),
+        bind("u", "use", "use what was trained from now on", "training.use"),
     ]
 
     def __init__(self, training: Training, answer: Callable[[TrainingAction], object]) -> None:

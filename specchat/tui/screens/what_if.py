@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 
 from specchat.engine.protocol.commands import Cancel
@@ -19,7 +19,7 @@ from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Reply
 from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply, changes_since, changes_text, comparison, sentence
 from specchat.tui.text.cells import ScreenLine, clip, padded, titled_rule, wrapped_lines
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import bind, hint
 from specchat.tui.tree import ASCII, UNICODE, SteadyDrawing, picture_of
 from specchat.tui.tree.panel_lines import best_round, legend_lines, title_of
 from specchat.tui.widgets.painted_lines import LinesView
@@ -45,15 +45,15 @@ class WhatIfScreen(Page[None]):
     WhatIfScreen LinesView { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,w", "dismiss(None)", "close", show=False, id="what_if.close"),
-        Binding("left,minus", "step('nodes', -1)", "fewer guesses", show=False, id="what_if.fewer"),
-        Binding("right,plus", "step('nodes', 1)", "more guesses", show=False, id="what_if.more"),
-        Binding("up", "step('depth', -1)", "less deep", show=False, id="what_if.shallower"),
-        Binding("down", "step('depth', 1)", "deeper", show=False, id="what_if.deeper"),
-        Binding("less_than_sign", "step('width', -1)", "fewer children of a node", show=False, id="what_if.narrower"),
-        Binding("greater_than_sign", "step('width', 1)", "more children of a node", show=False, id="what_if.wider"),
-        Binding("pageup", "turn(-1)", "the round before", show=False, id="what_if.earlier"),
-        Binding("pagedown", "turn(1)", "the round after", show=False, id="what_if.later"),
+        bind("escape,q,w", "dismiss(None)", "close", "what_if.close"),
+        bind("left,minus", "step('nodes', -1)", "fewer guesses", "what_if.fewer"),
+        bind("right,plus", "step('nodes', 1)", "more guesses", "what_if.more"),
+        bind("up", "step('depth', -1)", "less deep", "what_if.shallower"),
+        bind("down", "step('depth', 1)", "deeper", "what_if.deeper"),
+        bind("less_than_sign", "step('width', -1)", "fewer children of a node", "what_if.narrower"),
+        bind("greater_than_sign", "step('width', 1)", "more children of a node", "what_if.wider"),
+        bind("pageup", "turn(-1)", "the round before", "what_if.earlier"),
+        bind("pagedown", "turn(1)", "the round after", "what_if.later"),
     ]
 
     def __init__(self, context: AppServices, reply: Reply, at: int, changes: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from specchat.errors import nearest, short
-from specchat.tui.text.key_names import NAMED_KEYS, name_of, names_of
+from specchat.tui.text.key_names import NAMED_KEYS, bind, name_of, names_of
 from specchat.tui.textual_patches.fixed_app import key_of_character
 
 UNBOUND = "none"
@@ -36,44 +36,40 @@ PLACES = {
 """Where keys act, by the first part of their ids; the help page shows others under their own name."""
 
 
-def _key(keys: str, action: str, does: str, id: str, *, priority: bool = False) -> Binding:
-    return Binding(keys, action, does, show=False, priority=priority, id=id)
-
-
 APP_BINDINGS: list[BindingType] = [
-    _key("f1", "command('help')", "all keys and commands", "help", priority=True),
-    _key("ctrl+p", "command_palette", "find a command", "palette", priority=True),
-    _key("escape", "screen.stop", "stop at the next round, keep the text", "stop"),
-    _key("ctrl+c", "interrupt", "copy the selection, else stop; twice: leave", "interrupt", priority=True),
-    _key("ctrl+q", "quit", "leave at once", "quit", priority=True),
-    _key("ctrl+r", "screen.search", "search what you sent before", "search"),
-    _key("ctrl+g", "screen.open_editor", "edit the prompt in $VISUAL or $EDITOR", "editor"),
-    _key("ctrl+n", "command('new')", "begin a new chat", "new"),
-    _key("ctrl+o", "command('chats')", "open, search, rename, delete, export chats", "chats"),
-    _key("f4", "command('pair')", "choose the model to chat with", "pair"),
-    _key("f2", "command('settings')", "show or hide all settings", "settings"),
-    _key("ctrl+t", "command('tree')", "hide or show the tree", "tree"),
-    _key("ctrl+l", "command('show')", "fill the window with the tree, slowly", "show"),
-    _key("f3", "command('stats')", "all figures, none, or the most important ones", "stats"),
-    _key("f8", "command('tokens')", "flip a reply between Markdown and tokens", "tokens"),
-    _key("ctrl+z", "suspend_process", "go to the background; fg returns", "suspend", priority=True),
-    _key("f5", "command('restart')", "start an engine that has stopped", "restart"),
+    bind("f1", "command('help')", "all keys and commands", "help", priority=True),
+    bind("ctrl+p", "command_palette", "find a command", "palette", priority=True),
+    bind("escape", "screen.stop", "stop at the next round, keep the text", "stop"),
+    bind("ctrl+c", "interrupt", "copy the selection, else stop; twice: leave", "interrupt", priority=True),
+    bind("ctrl+q", "quit", "leave at once", "quit", priority=True),
+    bind("ctrl+r", "screen.search", "search what you sent before", "search"),
+    bind("ctrl+g", "screen.open_editor", "edit the prompt in $VISUAL or $EDITOR", "editor"),
+    bind("ctrl+n", "command('new')", "begin a new chat", "new"),
+    bind("ctrl+o", "command('chats')", "open, search, rename, delete, export chats", "chats"),
+    bind("f4", "command('pair')", "choose the model to chat with", "pair"),
+    bind("f2", "command('settings')", "show or hide all settings", "settings"),
+    bind("ctrl+t", "command('tree')", "hide or show the tree", "tree"),
+    bind("ctrl+l", "command('show')", "fill the window with the tree, slowly", "show"),
+    bind("f3", "command('stats')", "all figures, none, or the most important ones", "stats"),
+    bind("f8", "command('tokens')", "flip a reply between Markdown and tokens", "tokens"),
+    bind("ctrl+z", "suspend_process", "go to the background; fg returns", "suspend", priority=True),
+    bind("f5", "command('restart')", "start an engine that has stopped", "restart"),
     # Terminals send Alt+B and Alt+F as other keys, and Textual takes Alt with a digit for a character.
-    _key("alt+x", "ask_question(0)", "ask the first of the empty page's questions", "question.first", priority=True),
-    _key("alt+y", "ask_question(1)", "ask the second of the empty page's questions", "question.second", priority=True),
-    _key("alt+z", "ask_question(2)", "ask the third of the empty page's questions", "question.third", priority=True),
-    _key(
+    bind("alt+x", "ask_question(0)", "ask the first of the empty page's questions", "question.first", priority=True),
+    bind("alt+y", "ask_question(1)", "ask the second of the empty page's questions", "question.second", priority=True),
+    bind("alt+z", "ask_question(2)", "ask the third of the empty page's questions", "question.third", priority=True),
+    bind(
         "alt+w",
         "ask_question(3)",
         "ask the fourth of them, with trees that fill the window",
         "question.fourth",
         priority=True,
     ),
-    _key("space", "screen.pace('hold')", "hold the rounds, or let them go on", "pace.hold"),
-    _key("full_stop", "screen.pace('step')", "do one round", "pace.step"),
-    _key("less_than_sign", "screen.pace('slower')", "slower", "pace.slower"),
-    _key("greater_than_sign", "screen.pace('faster')", "faster", "pace.faster"),
-    _key("R,shift+r", "screen.pace('rewind')", "play a recording again", "pace.rewind"),
+    bind("space", "screen.pace('hold')", "hold the rounds, or let them go on", "pace.hold"),
+    bind("full_stop", "screen.pace('step')", "do one round", "pace.step"),
+    bind("less_than_sign", "screen.pace('slower')", "slower", "pace.slower"),
+    bind("greater_than_sign", "screen.pace('faster')", "faster", "pace.faster"),
+    bind("R,shift+r", "screen.pace('rewind')", "play a recording again", "pace.rewind"),
 ]
 """The keys that act everywhere in the app.
 
@@ -111,15 +107,6 @@ def every_key() -> dict[str, Key]:
             keys = tuple(_textual_name(key) for key in binding.key.split(","))
             found.setdefault(binding.id, Key(binding.id, keys, binding.description, owner))
     return found
-
-
-def incomplete_bindings() -> list[tuple[type[DOMNode], BindingType]]:
-    """Bindings without an id or a description: they could not be remapped or listed in the help."""
-    return [
-        (owner, binding)
-        for owner, binding in _bindings()
-        if not isinstance(binding, Binding) or not binding.id or not binding.description
-    ]
 
 
 def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from textual.binding import Binding
 from textual.events import Key
 from textual.keys import format_key
 
@@ -22,6 +23,11 @@ _SHOWN = {
 }  # fmt: skip
 NAMED_KEYS = frozenset(_SHOWN) | {f"f{number}" for number in range(1, 25)}
 """Keys that have a name instead of a character."""
+
+
+def bind(keys: str, action: str, does: str, id: str, *, priority: bool = False) -> Binding:
+    """A binding as all of the app's are: named for the help page, remapped by its id, and in no footer."""
+    return Binding(keys, action, does, show=False, priority=priority, id=id)
 
 
 def name_of(key: str) -> str:

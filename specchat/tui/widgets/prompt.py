@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Input
 
 from specchat.store.prompt_history import History
 from specchat.tui.state.prompt_text import Completion, Pastes, is_long, with_unix_line_ends
-from specchat.tui.text.key_names import run_bound, typed_by
+from specchat.tui.text.key_names import bind, run_bound, typed_by
 from specchat.tui.textual_patches.fixed_app import Edit, EditResult, FixedTextArea, Location
 
 
@@ -44,12 +44,12 @@ class Prompt(FixedTextArea):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "send", show=False, id="prompt.send"),
-        Binding("ctrl+j,shift+enter,alt+enter", "newline", "new line", show=False, id="prompt.newline"),
-        Binding("up", "earlier", "messages sent before; the one that waits", show=False, id="prompt.earlier"),
-        Binding("down", "later", "messages sent later", show=False, id="prompt.later"),
-        Binding("ctrl+underscore", "undo", "undo what was written", show=False, id="prompt.undo"),
-        Binding("tab", "complete", "complete a command or @path, else move on", show=False, id="prompt.complete"),
+        bind("enter", "send", "send", "prompt.send"),
+        bind("ctrl+j,shift+enter,alt+enter", "newline", "new line", "prompt.newline"),
+        bind("up", "earlier", "messages sent before; the one that waits", "prompt.earlier"),
+        bind("down", "later", "messages sent later", "prompt.later"),
+        bind("ctrl+underscore", "undo", "undo what was written", "prompt.undo"),
+        bind("tab", "complete", "complete a command or @path, else move on", "prompt.complete"),
     ]
 
     menu: reactive[Menu | None] = reactive(None, layout=False)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -17,7 +17,7 @@ from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_editor import Form, Line, form_lines
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text.cells import ScreenLine
-from specchat.tui.text.key_names import hint, keys_of, run_bound, typed_by
+from specchat.tui.text.key_names import bind, hint, keys_of, run_bound, typed_by
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 
@@ -30,17 +30,17 @@ class SettingsForm(PaintedLines, can_focus=True):
     SettingsForm:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "the setting above", show=False, id="settings.up"),
-        Binding("down,j,tab", "move(1)", "the setting below", show=False, id="settings.down"),
-        Binding("left,minus", "step(-1)", "less, or the choice before", show=False, id="settings.less"),
-        Binding("right,plus,space", "step(1)", "more, or the next choice", show=False, id="settings.more"),
-        Binding("home", "edge(0)", "the first setting", show=False, id="settings.first"),
-        Binding("end", "edge(-1)", "the last setting", show=False, id="settings.last"),
-        Binding("enter", "edit", "type a value", show=False, id="settings.edit"),
-        Binding("delete,backspace", "reset", "back to its default", show=False, id="settings.reset"),
-        Binding("slash", "find", "show only what fits", show=False, id="settings.find"),
-        Binding("ctrl+s", "save(False)", "save as default", show=False, id="settings.save"),
-        Binding("alt+s", "save(True)", "save for this pair only", show=False, id="settings.save_pair"),
+        bind("up,k", "move(-1)", "the setting above", "settings.up"),
+        bind("down,j,tab", "move(1)", "the setting below", "settings.down"),
+        bind("left,minus", "step(-1)", "less, or the choice before", "settings.less"),
+        bind("right,plus,space", "step(1)", "more, or the next choice", "settings.more"),
+        bind("home", "edge(0)", "the first setting", "settings.first"),
+        bind("end", "edge(-1)", "the last setting", "settings.last"),
+        bind("enter", "edit", "type a value", "settings.edit"),
+        bind("delete,backspace", "reset", "back to its default", "settings.reset"),
+        bind("slash", "find", "show only what fits", "settings.find"),
+        bind("ctrl+s", "save(False)", "save as default", "settings.save"),
+        bind("alt+s", "save(True)", "save for this pair only", "settings.save_pair"),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -239,9 +239,7 @@ class SettingsScreen(ModalScreen[None]):
     SettingsScreen { align: center middle; background: $background 60%; }
     SettingsScreen > SettingsForm { width: 56; max-width: 100%; height: 100%; max-height: 40; background: $surface; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f2", "dismiss(None)", "close", show=False, id="settings.close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [bind("f2", "dismiss(None)", "close", "settings.close")]
 
     def __init__(self, fields: list[Field], pair: str, remark: str, effect: SettingEffect) -> None:
         super().__init__()

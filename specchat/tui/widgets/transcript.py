@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
 from textual.message import Message
@@ -15,6 +15,7 @@ from textual.reactive import Reactive, reactive
 from textual.widgets import Markdown
 
 from specchat.tui.state.turn import Turn
+from specchat.tui.text.key_names import bind
 from specchat.tui.text.markdown_blocks import code_blocks
 from specchat.tui.textual_patches.widget_parts import begin_following, is_following, stop_following
 from specchat.tui.widgets.messages import MessageView, OlderView, text_of
@@ -33,36 +34,24 @@ class Transcript(MountedPage):
     Transcript > .-chosen { background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("j", "move(1)", "next message", show=False, id="transcript.next"),
-        Binding("k", "move(-1)", "previous message", show=False, id="transcript.previous"),
-        Binding("g", "edge(True)", "first message", show=False, id="transcript.first"),
-        Binding("G,shift+g", "edge(False)", "to the end, and follow it", show=False, id="transcript.last"),
-        Binding("n", "find_again", "the message before with what /find found", show=False, id="transcript.find_again"),
-        Binding("c", "copy_message", "copy this message, else the last", show=False, id="transcript.copy"),
-        Binding("o", "unfold", "open or fold thoughts, files, long texts", show=False, id="transcript.unfold"),
-        Binding("y", "copy_code", "copy the message's last code block", show=False, id="transcript.code"),
-        Binding("r", "regenerate", "answer this question again, else the last", show=False, id="transcript.retry"),
-        Binding("e", "edit", "say this message, else the last, another way", show=False, id="transcript.edit"),
-        Binding(
-            "E,shift+e", "edit(True)", "edit this reply's text, else the last", show=False, id="transcript.edit_reply"
-        ),
-        Binding(
-            "left", "token(-1)", "the token before, from the reply's end on", show=False, id="transcript.token_before"
-        ),
-        Binding(
-            "right",
-            "token(1)",
-            "the token after, from the reply's beginning on",
-            show=False,
-            id="transcript.token_after",
-        ),
-        Binding("up", "token_line(-1)", "the line of tokens above", show=False, id="transcript.token_up"),
-        Binding("down", "token_line(1)", "the line of tokens below", show=False, id="transcript.token_down"),
-        Binding(
-            "enter", "enter", "what else could stand there; goes on from it", show=False, id="transcript.alternatives"
-        ),
-        Binding("left_square_bracket", "switch(-1)", "the branch before this one", show=False, id="transcript.left"),
-        Binding("right_square_bracket", "switch(1)", "the branch after this one", show=False, id="transcript.right"),
+        bind("j", "move(1)", "next message", "transcript.next"),
+        bind("k", "move(-1)", "previous message", "transcript.previous"),
+        bind("g", "edge(True)", "first message", "transcript.first"),
+        bind("G,shift+g", "edge(False)", "to the end, and follow it", "transcript.last"),
+        bind("n", "find_again", "the message before with what /find found", "transcript.find_again"),
+        bind("c", "copy_message", "copy this message, else the last", "transcript.copy"),
+        bind("o", "unfold", "open or fold thoughts, files, long texts", "transcript.unfold"),
+        bind("y", "copy_code", "copy the message's last code block", "transcript.code"),
+        bind("r", "regenerate", "answer this question again, else the last", "transcript.retry"),
+        bind("e", "edit", "say this message, else the last, another way", "transcript.edit"),
+        bind("E,shift+e", "edit(True)", "edit this reply's text, else the last", "transcript.edit_reply"),
+        bind("left", "token(-1)", "the token before, from the reply's end on", "transcript.token_before"),
+        bind("right", "token(1)", "the token after, from the reply's beginning on", "transcript.token_after"),
+        bind("up", "token_line(-1)", "the line of tokens above", "transcript.token_up"),
+        bind("down", "token_line(1)", "the line of tokens below", "transcript.token_down"),
+        bind("enter", "enter", "what else could stand there; goes on from it", "transcript.alternatives"),
+        bind("left_square_bracket", "switch(-1)", "the branch before this one", "transcript.left"),
+        bind("right_square_bracket", "switch(1)", "the branch after this one", "transcript.right"),
     ]
 
     virtual_size = Reactive(Size(0, 0), repaint=False)
@@ -270,11 +259,6 @@ class Transcript(MountedPage):
 
     def action_switch(self, step: int) -> None:
         self.post_message(self.SwitchAsked(self.chosen_turn(), step))
-
-    @property
-    def turning(self) -> bool:
-        """Whether messages are just being mounted at one end and removed at the other."""
-        return self._turning.locked()
 
     def unfinished_replies(self) -> list[ReplyView]:
         return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]

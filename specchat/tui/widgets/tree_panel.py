@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import Click, MouseMove
 from textual.message import Message
 from textual.reactive import reactive
@@ -14,6 +14,7 @@ from textual.reactive import reactive
 from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import ScreenLine, paragraph
+from specchat.tui.text.key_names import bind
 from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
 from specchat.tui.tree.growing_tree import LOWEST, NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.tree.node_details import Step, neighbour
@@ -51,19 +52,19 @@ class TreePanel(PaintedLines, can_focus=True):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "walk('parent')", "to the token before", show=False, id="tree.parent"),
-        Binding("right", "walk('child')", "to the token after", show=False, id="tree.child"),
-        Binding("up", "walk('previous')", "to the guess above, at the same depth", show=False, id="tree.previous"),
-        Binding("down", "walk('next')", "to the guess below, at the same depth", show=False, id="tree.next"),
-        Binding("home", "walk('root')", "to the root", show=False, id="tree.root"),
-        Binding("end", "walk('bonus')", "to the bonus", show=False, id="tree.bonus"),
-        Binding("pageup", "turn(-1)", "to the round before", show=False, id="tree.earlier"),
-        Binding("pagedown", "turn(1)", "to the round after", show=False, id="tree.later"),
-        Binding("ctrl+pageup", "turn(-10)", "ten rounds back", show=False, id="tree.earlier10"),
-        Binding("ctrl+pagedown", "turn(10)", "ten rounds on", show=False, id="tree.later10"),
-        Binding("enter", "enter", "what else could stand there; goes on from it", show=False, id="tree.alternatives"),
-        Binding("w", "what_if", "what the round would be under other settings", show=False, id="tree.what_if"),
-        Binding("escape", "leave", "follow the rounds again", show=False, id="tree.leave"),
+        bind("left", "walk('parent')", "to the token before", "tree.parent"),
+        bind("right", "walk('child')", "to the token after", "tree.child"),
+        bind("up", "walk('previous')", "to the guess above, at the same depth", "tree.previous"),
+        bind("down", "walk('next')", "to the guess below, at the same depth", "tree.next"),
+        bind("home", "walk('root')", "to the root", "tree.root"),
+        bind("end", "walk('bonus')", "to the bonus", "tree.bonus"),
+        bind("pageup", "turn(-1)", "to the round before", "tree.earlier"),
+        bind("pagedown", "turn(1)", "to the round after", "tree.later"),
+        bind("ctrl+pageup", "turn(-10)", "ten rounds back", "tree.earlier10"),
+        bind("ctrl+pagedown", "turn(10)", "ten rounds on", "tree.later10"),
+        bind("enter", "enter", "what else could stand there; goes on from it", "tree.alternatives"),
+        bind("w", "what_if", "what the round would be under other settings", "tree.what_if"),
+        bind("escape", "leave", "follow the rounds again", "tree.leave"),
     ]
 
     class FollowAsked(Message):
