@@ -8,6 +8,7 @@ from textual import events
 
 from specchat.config import load_catalog, settings_of, shipped_settings, users_config, users_models
 from specchat.engine.protocol import events as ev
+from specchat.engine.protocol.commands import Change
 from specchat.engine.protocol.describe import settings_message
 
 
@@ -39,6 +40,33 @@ async def test_the_key_that_saves_is_not_cut_off_in_a_small_window():
         await d.pilot.press("f2")
         await d.settle()
         assert " 2 unsaved · Ctrl+S saves " in d.screen()
+
+
+async def test_saving_waits_for_the_engines_answer_and_saves_what_it_took():
+    async with driving(engine_here=True) as d:
+        await at_home(d)
+        start = settings_message(settings_of(load_catalog().pair("smol")))
+        await d.pilot.press("f2")
+        await d.burst("right", "right", "ctrl+s")
+        await d.until("saved once the engine has answered")
+        assert not users_config().exists()
+        first, second = (round(start["temperature"] + step, 1) for step in (0.1, 0.2))
+        assert d.link.last(Change).settings == {"temperature": first}
+        await d.hear(ev.Changed({**start, "temperature": first}, LOSS))
+        assert not users_config().exists(), "the second step is not answered"
+        assert d.link.last(Change).settings == {"temperature": second}
+        await d.hear(ev.Changed({**start, "temperature": second}, LOSS))
+        assert f"temperature = {second}" in users_config().read_text()
+
+
+async def test_a_refused_value_is_not_saved():
+    async with driving(engine_here=True) as d:
+        await at_home(d, width=4)
+        await d.pilot.press("f2")
+        await d.burst("right", "ctrl+s")
+        await d.hear(ev.Failed("ValueError", "not with this drafter", during="change"))
+        assert not users_config().exists()
+        assert "width = 4" in users_models().read_text()
 
 
 async def test_the_keys_that_save_do_so_during_a_search_too():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from specchat.engine.protocol.events import (
@@ -53,6 +53,7 @@ class EngineEvents:
         self._learning, self._besides = learning, besides
         self._looked_at = (0, 0)  # the reply that was last looked at for repetitions, and its tokens then
         self._repeats = 0  # the reply that was said to repeat itself
+        self.when_answered: Callable[[], Awaitable[None]] | None = None  # run once the engine has answered all changes
 
     async def take(self) -> None:
         redraw = self._context.pump.begin()
@@ -121,6 +122,10 @@ class EngineEvents:
             self._session.send_held()
         if was_writing or not isinstance(event, Finished):  # the end of a reply that was left shows nothing
             await self._show_effects(event, change)
+        if (waits := self.when_answered) is not None and not chat.engine.unanswered:
+            self.when_answered = None
+            if not isinstance(event, Ready):  # of another pair, perhaps
+                await self._app.attempt(waits())
         if isinstance(event, Counted | Failed | Died):
             await self._context_limit.apply(event)
         if was_writing and chat.running is None:

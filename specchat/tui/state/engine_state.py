@@ -94,6 +94,11 @@ class EngineState:
             chosen |= {**change, "method_options": options} if options else change
         return chosen
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether a change was asked for that the engine may still refuse."""
+        return bool(self.changes or self.held)
+
     def _unanswered(self, name: str) -> bool:
         return any(name in (change.get("method_options", {}) if "." in name else change) for change in self.changes)
 
