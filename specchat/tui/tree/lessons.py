@@ -29,6 +29,11 @@ _FEW = 3
 _ROOMY = 48
 """Columns from which times are told with how many passes they are of."""
 
+_NEAR = 4
+"""Rounds before and after one without guesses that it is compared with."""
+
+_ONCE_MORE = "from doing your reply once more without guesses"
+
 _EVEN = 0.05
 """A gain or loss that is less is none."""
 
@@ -65,21 +70,38 @@ class LessonFacts:
             found.setdefault(len(round.tree.tokens), []).append(round.timings.verify_s)
         return {rows: (statistics.median(each), len(each)) for rows, each in sorted(found.items()) if len(each) >= _FEW}
 
-    def guessing(self) -> tuple[float, float, int] | None:
-        """Seconds and tokens of a round with guesses, and of how many rounds; None where there are too few."""
+    def guessing(self) -> tuple[float, int]:
+        """Tokens that a round with guesses wrote on average, and of how many rounds."""
         those = [round for round in self.rounds if len(round.tree.tokens) > 1]
-        if len(those) < _FEW:
-            return None
-        seconds = statistics.median(round.timings.total_s for round in those)
-        return seconds, sum(len(round.pieces) for round in those) / len(those), len(those)
+        return sum(len(round.pieces) for round in those) / max(1, len(those)), len(those)
 
-    def plain_s(self) -> tuple[float, str] | None:
-        """Seconds of a round without guesses, and where that comes from; None where it is not known."""
-        those = [round.timings.total_s for round in self.rounds if len(round.tree.tokens) == 1]
-        if len(those) >= _FEW:
-            return statistics.median(those), f"median of {len(those)} such rounds of your reply"
+    def pass_s(self) -> tuple[float, str] | None:
+        """Seconds of a pass for one token, and where that comes from; None where it is not known."""
+        if (alone := self.passes().get(1)) is not None:
+            return alone[0], f"the median of {alone[1]} in your answer"
         if self.plain is not None and self.plain.other is not None:
-            return self.plain.other.round_s, "from doing your reply once more without guesses"
+            return self.plain.other.round_s, _ONCE_MORE
+        return None
+
+    def price(self) -> tuple[float, str] | None:
+        """How many times as long as a round without guesses one with guesses took, and where that comes from.
+
+        Neighbours are compared, since other programs may slow a part of the reply. None where it is not known.
+        """
+        ratios = []
+        for at, round in enumerate(self.rounds):
+            beside = [
+                other.timings.total_s
+                for other in self.rounds[max(0, at - _NEAR) : at + _NEAR + 1]
+                if len(other.tree.tokens) > 1
+            ]
+            if len(round.tree.tokens) == 1 and beside:
+                ratios.append(statistics.mean(beside) / max(1e-9, round.timings.total_s))
+        if len(ratios) >= _FEW:
+            return statistics.median(ratios), f"the median of {len(ratios)} rounds without, beside their neighbours"
+        both = self.plain
+        if both is not None and both.own is not None and both.other is not None:
+            return both.own.round_s / max(1e-9, both.other.round_s), _ONCE_MORE
         return None
 
     def later_choices(self) -> tuple[int, int]:
@@ -98,9 +120,10 @@ def asks(lesson: int, facts: LessonFacts) -> tuple[str, dict[str, Any]] | None:
     """What the engine is asked for before a lesson is complete: a field of the facts, and changes of settings."""
     if not facts.rounds:
         return None
-    if lesson in (1, 2, 4) and facts.plain_s() is None and facts.plain is None:
+    lacks = {1: facts.pass_s, 4: facts.price}.get(lesson)
+    if lacks is not None and lacks() is None and facts.plain is None:
         return "plain", {"nodes": 0}
-    if lesson == 3 and facts.chain is None and facts.guessing() is not None:
+    if lesson == 3 and facts.chain is None and facts.guessing()[1] >= _FEW:
         return "chain", {"policy": "chain", "width": 1}
     return None
 
@@ -126,10 +149,11 @@ def _said(width: int, *sentences: str) -> Entries:
 def _token(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
     texts = facts.texts
     characters = sum(map(len, texts))
-    before = f"Your question, and what the model is told around it, was {numbers.tokens(facts.prompt_tokens)}. "
+    before = f"Your question, with the words that mark it as one, was {numbers.tokens(facts.prompt_tokens)}. "
+    space = label(" ", marks)
     shown: list[ScreenLine] = [[]]
-    for at, text in enumerate(texts[:_SHOWN_TOKENS]):
-        part = (label(text, marks), "accepted" if at % 2 else "bonus")
+    for text in texts[:_SHOWN_TOKENS]:
+        part = (label(text, marks), "strong")
         if shown[-1] and width_of([*shown[-1], (" ", ""), part]) > width:
             shown.append([])
         shown[-1] += [(" ", ""), part] if shown[-1] else [part]
@@ -137,48 +161,56 @@ def _token(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
         ((r.verdict.bonus_text, r.verdict.bonus_logprob) for r in facts.rounds if r.verdict.bonus_logprob), None
     )
     one = "" if sure is None or sure[1] is None else (
-        f"For {label(sure[0], marks)} it said {math.exp(min(0.0, sure[1])):.0%}.".replace("%", " %")
+        f"{label(sure[0], marks)} had {math.exp(min(0.0, sure[1])):.0%} and was chosen.".replace("%", " %")
     )  # fmt: skip
     entries = [
         *_said(
             width,
-            "A model reads and writes neither letters nor words, but tokens: pieces of text from a list of its own.",
+            "A model reads and writes neither letters nor words, but tokens: pieces of text from a fixed list. A token "
+            "can be a word, a part of one, or a comma.",
             (before if facts.prompt_tokens else "")
-            + f"The answer is {numbers.tokens(len(texts))}: {characters / max(1, len(texts)):.1f} characters each. "
-            "It begins:",
+            + f"The answer is {numbers.tokens(len(texts))}: {characters / max(1, len(texts)):.1f} characters each, on "
+            f"average. It begins so, with {space} for a space:",
         ),
         shown,
-        *_said(width, f"Before each token it says how likely every token of its list is, and one is chosen. {one}"),
+        *_said(
+            width,
+            "The model writes one token after the other. For each it gives every token of its list a probability, and "
+            f"one of them is chosen. {one}",
+        ),
     ]
-    return entries, "a token is a piece of text, and a model writes one after the other."
+    return entries, "a token is a piece of text, and a model writes one token after the other."
 
 
 def _passes(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
-    count = len(facts.texts)
+    count, rounds = len(facts.texts), len(facts.rounds)
     entries = _said(
         width,
-        "To say what comes next, the model goes once through all the numbers it is made of. That is a pass.",
+        "A model is a long list of numbers. To find the next token, it computes once with all of them. That is a pass.",
     )
-    if (plain := facts.plain_s()) is None:
+    if (alone := facts.pass_s()) is None:
         entries += _said(width, f"What a pass takes here is not known yet: {facts.waits or 'no reply had one alone'}.")
     else:
-        seconds, source = plain
+        seconds, source = alone
+        fewer = " since some passes wrote several tokens. The next lesson says how" if rounds < count else ""
         entries += _said(
             width,
-            f"Here a pass for one token takes {numbers.milliseconds(seconds)} ({source}). One pass for each token "
-            f"makes {numbers.rate(1 / max(1e-9, seconds))} tokens a second.",
-            f"Your answer of {numbers.tokens(count)} would take {count} passes, or {seconds * count:.1f} s. "
-            f"It took {len(facts.rounds)} passes.",
+            f"Here a pass for one token takes {numbers.milliseconds(seconds)} ({source}).",
+            f"With a pass for each token, your answer of {numbers.tokens(count)} would take {count} passes, or "
+            f"{seconds * count:.1f} s: {numbers.rate(1 / max(1e-9, seconds))} tokens a second. "
+            f"It took {rounds} passes{',' * bool(fewer)}{fewer}.",
         )
-    return entries, "a pass takes about the same time again and again, and plain writing needs one for every token."
+    return entries, "without guesses, every token costs a pass through the whole model."
 
 
 def _checking(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
     passes = facts.passes()
     entries = _said(
         width,
-        "Most of a pass is spent on fetching the model's numbers from memory. Once they are there, it can use them for "
-        "several tokens at once. So a small helper guesses the next tokens, and one pass checks all guesses together.",
+        "Most of a pass is spent on fetching the model's numbers from memory. Once they are there, they serve for "
+        "several tokens at little extra cost.",
+        "So a quick helper, the drafter, guesses the next tokens. Then your model, the target, checks all guesses in "
+        "one pass and keeps those that it would have written itself. That is a round.",
     )
     if len(passes) < 2:
         known = "your answer had passes of one size alone, so there is nothing to compare"
@@ -199,23 +231,31 @@ def _checking(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
     times = widest[1][0] / max(1e-9, fewest[1][0])
     as_many = widest[0] / fewest[0]
     verdict = f"{numbers.tokens(widest[0])} took {times:.1f} × the time of {fewest[0]}, not {as_many:.0f} ×."
-    entries += [*_said(width, "Passes of your answer, in the median:"), rows, *_said(width, verdict)]
+    if times < 1 - _EVEN:
+        verdict += " Less than 1 × means that other programs slowed this machine during some of the passes."
+    entries += [
+        *_said(width, "Passes of your answer, by the tokens they read (medians):"),
+        rows,
+        *_said(width, verdict),
+    ]
     if times < as_many:
-        return (
-            entries,
-            f"here checking {widest[0]} tokens costs {times:.1f} times a pass for {fewest[0]}, "
-            "since the numbers are fetched once.",
+        took = f"{times:.1f} times as long as" if times > 1 + _EVEN else "no longer than"
+        return entries, (
+            "a pass fetches the model's numbers once for all its tokens: here one for "
+            f"{numbers.tokens(widest[0])} takes {took} one for {fewest[0]}."
         )
     return entries, "here checking many tokens is not cheap: this machine computes more slowly than it fetches."
 
 
 def _trees(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
     later, kept = facts.later_choices()
+    missed = f"For {later} of them the drafter held another token more likely: a single line of guesses would not have "
     entries = _said(
         width,
-        "If one guess is wrong, all behind it are lost. So the helper also lays down its second and third choice, each "
-        "with a continuation of its own: a tree. One pass checks every branch.",
-        f"Guesses that your answer kept: {kept}. Not the helper's first choice: {later} of them.",
+        "Where a guess is wrong, all guesses after it are lost. So the drafter also guesses other tokens for the same "
+        "place, each with a continuation of its own. Together they form a tree, and one pass checks every branch.",
+        f"Your answer kept {kept} guess{'es' * (kept != 1)}. "
+        + (f"{missed}had them." if later else "Each was the drafter's first choice.") * bool(kept),
     )
     both = facts.chain
     if both is not None and both.own is not None and both.other is not None:
@@ -226,35 +266,37 @@ def _trees(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
         )
     else:
         entries += _said(width, f"Against a single line: {facts.waits or 'not measured yet'}.")
-    return entries, "a tree bets on several continuations at once, and one pass settles all bets."
+    return entries, "a tree tries several continuations at once, so a wrong first choice need not end the round."
 
 
 def _paying(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
-    guessing, plain = facts.guessing(), facts.plain_s()
-    entries: Entries = []
-    if guessing is None:
+    (tokens, count), paid = facts.guessing(), facts.price()
+    entries = _said(width, "Making guesses and checking them takes time of its own.")
+    if count < _FEW:
         entries += _said(
-            width, "Your answer was written nearly without guesses: either settings or their cost ruled them out."
-        )
-    elif plain is None:
+            width, "Your answer was written nearly without guesses: the settings allow none, or they would have cost "
+            "more than they bring."
+        )  # fmt: skip
+    elif paid is None:
         entries += _said(
             width, f"What a round without guesses takes is not known yet: {facts.waits or 'not measured'}."
         )
     else:
-        seconds, tokens, count = guessing
-        price = seconds / max(1e-9, plain[0])
+        price, source = paid
         even = abs(tokens / price - 1) < _EVEN
         won = "That is about even." if even else "So it paid." if tokens > price else "So it did not pay."
         entries += _said(
             width,
-            f"A round with guesses took {numbers.milliseconds(seconds)} (median of {count}), one without "
-            f"{numbers.milliseconds(plain[0])} ({plain[1]}): {price:.2f} times as long.",
-            f"It has to bring more than {price:.2f} tokens. In your answer it brought {tokens:.2f}. {won}",
+            f"In your answer a round with guesses took {price:.2f} times as long as one without ({source}).",
+            f"A round without guesses writes 1 token, so one with guesses has to write more than {price:.2f}. "
+            f"It wrote {tokens:.2f} on average. {won}",
         )
     entries += _said(
         width,
-        f"The line below your answer says {facts.speedup}." if facts.speedup else "",
-        "It loses where guesses are seldom right, as in surprising text or at a high temperature, and where a machine "
-        "computes so slowly that every guess takes time of its own.",
+        f"The line below your answer compares all of it with writing plainly: {facts.speedup}."
+        if facts.speedup
+        else "",
+        "Guessing loses where guesses are seldom right, as in surprising text or at a high temperature, and on a "
+        "machine that computes so slowly that checking more tokens takes much longer.",
     )
-    return entries, "guessing pays while a round brings more tokens than it costs plain passes."
+    return entries, "guessing pays if a round writes more tokens than plain passes would in the same time."
