@@ -13,7 +13,7 @@ import pytest
 
 from specchat.cli.run_output import write_recording_page
 from specchat.engine.client.replay import Recording
-from specchat.engine.protocol.events import RoundDone
+from specchat.engine.protocol.events import RoundDone, Started
 from specchat.engine.protocol.round_parts import Draw, LayerTop, Lens, Piece, Timings, Tree, Verdict
 from specchat.errors import UsageError
 from specchat.reply_page import MOST_BYTES, PageTurn, in_notebook, in_rounds, page, turns_of
@@ -123,6 +123,20 @@ def test_a_round_says_where_its_tokens_were_decided_if_layers_were_looked_at():
     long = page("t", "a", [reply(*many)])
     plain = page("t", "a", [replace(reply(*many), rounds=())])
     assert len(long.encode()) - len(plain.encode()) < 300_000
+
+
+def test_text_that_was_taken_over_is_not_called_the_models_own():
+    recording = Recording.read(ASSETS / "demo.jsonl").events
+    first = next(at for at, event in enumerate(recording) if isinstance(event, Started))
+    begun = [
+        *recording[:first],
+        msgspec.structs.replace(recording[first], begun=["Well", ", "]),
+        *recording[first + 1 :],
+    ]
+    text, other = (page("t", "a", turns_of(events)) for events in (begun, recording))
+    assert '<span class="given">Well, </span><span class="round">' in text
+    assert '<span class="given">taken over from before</span>' in text
+    assert '<span class="given">' not in other
 
 
 @pytest.mark.parametrize(

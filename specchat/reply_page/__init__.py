@@ -35,7 +35,7 @@ _LETTERS = {
 }  # fmt: skip
 
 Pieces = Sequence[tuple[str, str]]
-"""Text and origin (`drafted` or `target`) of the pieces of a reply."""
+"""Text and origin of the pieces of a reply: `drafted`, `target`, or `given` for what stood there before it."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,9 @@ def page(title: str, about: str, turns: Sequence[PageTurn], system: str = "", *,
         "SCRIPTS": f"; script-src '{_hash_of_script()}'" if replies else "",
     }
     template = _template()
-    for part, wanted in (("player", replies), ("formatted", any(turn.rendered for turn in turns))):
+    given = any(origin == "given" for turn in turns for _, origin in turn.pieces or ())
+    formatted = any(turn.rendered for turn in turns)
+    for part, wanted in (("player", replies), ("formatted", formatted), ("given", given)):
         removed = f"<!--/?{part}-->\n" if wanted else f"<!--{part}-->.*?<!--/{part}-->\n"
         template = re.sub(removed, "", template, flags=re.S)
     return re.sub("{{([A-Z]+)}}", lambda match: values[match[1]], template)
@@ -97,7 +99,7 @@ def turns_of(events: Iterable[Event]) -> list[PageTurn]:
     turns: list[PageTurn] = []
     for started, rounds, ended in replies:
         turns += _asked(started, whole=not turns)
-        pieces = [(text, "target") for text in started.begun]
+        pieces = [(text, "given") for text in started.begun]
         pieces += [(piece.text, piece.origin) for round in rounds for piece in round.pieces]
         figures = "".join(f"{stats_line(finished.stats)} · seed {started.seed}" for finished in ended)
         pieces += [(finished.tail, "target") for finished in ended]

@@ -71,6 +71,14 @@ def test_a_page_of_a_reply_with_rounds_plays_them():
     assert [tag for tag, _ in page.tags].count("script") == 2
 
 
+def test_a_branch_says_which_of_its_text_another_branch_had():
+    branch = StoredMessage(
+        "d", "a", "assistant", "Yes, it is", WHEN, "done", [-3, -1, 3, -3], Facts("smol", 9, begun=[(20, 3), (21, 1)])
+    )
+    text = stored_chat.as_html(structs.replace(CHAT, leaf="d"), [MESSAGES[0], branch])
+    assert '<span class="given">Yes,</span><span class="drafted"> it</span><span class="target"> is</span>' in text
+
+
 def test_a_page_keeps_control_characters_visible_and_its_title_whole():
     page = stored_chat.as_html(CHAT, MESSAGES)
     assert "\x1b" not in page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specchat.engine.protocol.events import Event, Failed, WouldBe
+from specchat.engine.protocol.events import Event, Failed, Ready, WouldBe
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
@@ -83,6 +83,10 @@ class Lessons:
                         self._answers[self._asked_for] = event
                 case Failed() if event.id == self._asked:
                     self._waits = visible(event.message)
+                case Ready():
+                    for page in self._view.transcript.query(LessonView):
+                        self._view.call_later(self._ask_for, page.page)  # once the event is applied
+                    continue
                 case _:
                     continue
             self._asked = 0

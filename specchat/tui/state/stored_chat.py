@@ -109,7 +109,17 @@ def _page_turn(turn: Turn) -> PageTurn:
     rendered = reply_parser().disable("image").render(visible(reply.text))
     seed = f" · seed {reply.facts.seed}" if reply.facts.seed is not None else ""
     figures = reply.line() + seed + changes_text(reply.facts)
-    return PageTurn(_who(turn), "", reply.pieces, reply.rounds.list, rendered, figures)
+    return PageTurn(_who(turn), "", _pieces(reply), reply.rounds.list, rendered, figures)
+
+
+def _pieces(reply: Reply) -> list[tuple[str, str]]:
+    """Text and origin of every piece; `given` for those that the reply took over from another branch."""
+    pieces, at = [], 0
+    given = sum(characters for _, characters in reply.facts.begun)
+    for text, origin in reply.raw_pieces():
+        pieces.append((text, "given" if at < given else origin))
+        at += len(text)
+    return pieces
 
 
 def conversation(turns: Sequence[Turn]) -> str:

@@ -69,11 +69,13 @@ class RedoneReply:
         turn = next((turn for turn in chat.turns if reply is not None and turn.reply is reply), None)
         if reply is None or turn is None:
             raise UsageError("there is no reply yet to do once more")
-        if reply.stop is None:
+        if reply.stop is None and not (alone and chat.background.replaying):
             raise UsageError("the reply is still being written")
         why = ""
         if chat.background.replaying:
             why = "a recording cannot be done once more: that takes its model"
+        elif chat.engine.phase in ("starting", "loading") and chat.engine.loading_pair == reply.facts.pair:
+            why = f"{reply.facts.pair} is still being loaded"
         elif chat.engine.pair != reply.facts.pair:
             written = reply.facts.pair or "another pair"
             why = f"the reply was written with {written}; /pair {written} loads that"

@@ -98,7 +98,9 @@ class LessonFacts:
             if len(round.tree.tokens) == 1 and beside:
                 ratios.append(statistics.mean(beside) / max(1e-9, round.timings.total_s))
         if len(ratios) >= _FEW:
-            return statistics.median(ratios), f"the median of {len(ratios)} rounds without, beside their neighbours"
+            return statistics.median(
+                ratios
+            ), f"median of {len(ratios)} rounds without guesses, each compared with those around it"
         both = self.plain
         if both is not None and both.own is not None and both.other is not None:
             return both.own.round_s / max(1e-9, both.other.round_s), _ONCE_MORE
@@ -210,7 +212,7 @@ def _checking(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
         "Most of a pass is spent on fetching the model's numbers from memory. Once they are there, they serve for "
         "several tokens at little extra cost.",
         "So a quick helper, the drafter, guesses the next tokens. Then your model, the target, checks all guesses in "
-        "one pass and keeps those that it would have written itself. That is a round.",
+        "one pass and keeps those that it would have written itself. Guessing and checking once is a round.",
     )
     if len(passes) < 2:
         known = "your answer had passes of one size alone, so there is nothing to compare"
