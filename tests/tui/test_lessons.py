@@ -7,7 +7,7 @@ import statistics
 import msgspec
 import pytest
 from driving import Driver, driving, wait_for
-from fake import rounds_of, started, stats_of
+from fake import ready, rounds_of, started, stats_of
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import check
@@ -132,6 +132,22 @@ async def test_every_lesson_can_be_read_at_every_size(size):
             assert "In one sentence:" in told
             assert title in told or size != (120, 40)
         assert not d.view.transcript.query(LessonView)
+
+
+async def test_a_lesson_asks_once_its_pair_is_loaded():
+    async with driving() as d:
+        await answered(d)
+        chat = d.app.chat
+        chat.engine.load({})
+        chat.engine.ready = None
+        await d.say("/lesson 2")
+        await d.until("smol is still being")
+        assert not [command for command in d.link.sent if isinstance(command, WhatIf)]
+        await d.hear(ready())
+        question = d.link.last(WhatIf)
+        own, other = ev.RedoneRounds(30, 66, 99, 0.02), ev.RedoneRounds(50, 66, 48, 0.0125)
+        await d.hear(ev.WouldBe(question.id, own, other, True, True))
+        await d.until("takes 12.5 ms")
 
 
 async def answered(d: Driver) -> None:

@@ -14,7 +14,7 @@ from specchat.engine.protocol.commands import Cancel, WhatIf
 from specchat.errors import UsageError
 from specchat.tui.screens.what_if import WhatIfScreen
 from specchat.tui.state.turn import ReplyRounds
-from specchat.tui.state.what_if import comparison, pairs_of, sentence, would_have_been
+from specchat.tui.state.what_if import RedoneReply, comparison, pairs_of, sentence, would_have_been
 
 OWN, MORE = ev.RedoneRounds(40, 84, 300, 0.010), ev.RedoneRounds(35, 84, 500, 0.013)
 
@@ -200,6 +200,30 @@ async def test_without_its_model_a_reply_is_told_of_by_its_kept_rounds():
         await d.say("/whatif nodes=2")
         await d.until("the rounds of this reply were not kept")
         assert not asked(d)
+
+
+async def test_a_recording_is_told_of_while_it_plays():
+    async with driving() as d:
+        await d.say("How?")
+        await d.reply(upto=6, finish=False)
+        d.view.tree_panel.focus()
+        await d.pilot.press("w")
+        await d.until("the reply is still being written")
+        d.app.chat.background.replaying = True
+        await d.pilot.press("w")
+        await d.until("by the rounds as they were kept, no model asked")
+        assert not asked(d)
+
+
+async def test_a_reply_whose_pair_is_on_its_way_says_so():
+    async with driving() as d:
+        await d.say("How?")
+        reply = (await d.reply(), d.app.chat.last_reply())[1]
+        engine = d.app.chat.engine
+        engine.load({})
+        engine.ready = None
+        with pytest.raises(UsageError, match="smol is still being loaded"):
+            RedoneReply.of(d.app.chat, reply)
 
 
 async def test_settings_are_previewed_on_the_last_reply_while_nothing_is_asked_for():

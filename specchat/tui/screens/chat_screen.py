@@ -236,7 +236,8 @@ class ChatScreen(ChatView):
             return
         one = view.emitted[place]
         marks = ASCII if self.context.app.options.ascii else UNICODE
-        who = "drafted" if one.origin == "drafted" else "the target's own"
+        known = {"drafted": "guessed, and kept", "given": "taken over from another branch"}
+        who = known.get(one.origin, "the target's own")
         opens = self.context.app.key_hint("transcript.alternatives", "shows what else it could be", " · ")
         self.context.app.say(
             f"token {place + 1:,} of {len(view.emitted):,}: {label(one.text, marks, 30)} · {who}{opens}"

@@ -30,6 +30,7 @@ class Emitted:
 
     Args:
         token: its number; None where it was not kept.
+        origin: `drafted`, `target`, or `given` where another branch had it.
         round: the round that emitted it, where that was kept.
         parent: the node that it follows there.
     """
@@ -45,7 +46,7 @@ def emitted_by(reply: Reply) -> list[Emitted]:
     """The tokens of a reply in order, with their rounds as far as those were kept."""
     found, at = [], 0
     for token, characters in reply.facts.begun:
-        found.append(Emitted(token, reply.text[at : at + characters], "target"))
+        found.append(Emitted(token, reply.text[at : at + characters], "given"))
         at += characters
     for round in reply.rounds.list:
         nodes = (0, *round.verdict.path)
