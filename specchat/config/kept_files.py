@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,21 +72,41 @@ def creating(file: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
+_UNFINISHED, _LOCK = ".unfinished-", ".lock"
+
+
 @contextmanager
 def unfinished(folder: Path) -> Iterator[Path]:
     """An empty private folder of the same name on the same disk; what is in it at the end is removed.
 
-    What is written there is put in the folder's place, or moved into it, once it is whole.
+    What is written there is put in the folder's place, or moved into it, once it is whole. A lock file beside it is
+    held meanwhile, by which `remove_unfinished` knows that its program is running.
 
     Raises:
         OSError: the disk does not take it.
     """
     private_dir(folder.parent)
-    around = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder.parent))
+    handle, lock = tempfile.mkstemp(prefix=_UNFINISHED, suffix=_LOCK, dir=folder.parent)
+    os.close(handle)
+    around = Path(lock.removesuffix(_LOCK))
     try:
-        yield private_dir(around / folder.name)
+        with locked(Path(lock), 0):
+            try:
+                yield private_dir(around / folder.name)
+            finally:
+                shutil.rmtree(around, ignore_errors=True)
     finally:
-        shutil.rmtree(around, ignore_errors=True)
+        Path(lock).unlink(missing_ok=True)
+
+
+def remove_unfinished(place: Path) -> None:
+    """Remove the `unfinished` folders that killed programs left in a place: those whose lock nobody holds."""
+    for around in place.glob(f"{_UNFINISHED}*/"):
+        lock = around.with_name(around.name + _LOCK)
+        with suppress(OSError):  # TimeoutError, where the lock is held, is of this kind
+            with locked(lock, 0):
+                shutil.rmtree(around, ignore_errors=True)
+            lock.unlink()
 
 
 def _of_a_new_name(file: Path) -> Path:

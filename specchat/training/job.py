@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specchat.config import private_dir
-from specchat.config.kept_files import replacing, unfinished
+from specchat.config.kept_files import remove_unfinished, replacing, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.drafting_networks import ChangedGuess
 from specchat.core.sampling import Sampling
@@ -146,6 +146,7 @@ class Job:
         Raises:
             TrainingError: data, disk or memory do not suffice.
         """
+        remove_unfinished(self.places.drafter.parent)
         with only_user(self.places.data):
             texts = self._write_texts()
             corpus, sources = self._read_states(texts)

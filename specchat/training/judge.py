@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specchat.config import own_drafters_dir, private_dir
-from specchat.config.kept_files import unfinished
+from specchat.config.kept_files import remove_unfinished, unfinished
 from specchat.config.trained_drafters import DESCRIPTION, JUDGE, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
@@ -218,6 +218,7 @@ def write_judge(name: str, judge: FittedJudge, layer: int, about: dict[str, Any]
     """
     folder = own_drafters_dir() / name
     figures = {"labels": labels, "auc_held_out": round(judge.auc, 4)}
+    remove_unfinished(folder.parent)
     try:
         with unfinished(folder) as made:
             save_file({"weight": judge.weight, "bias": torch.tensor([judge.bias])}, made / WEIGHTS)

@@ -1,14 +1,17 @@
-"""Files that are put in the place of others in one step."""
+"""Files that are put in the place of others in one step, and what killed programs leave of them."""
 
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from specchat.config.kept_files import creating, replacing
+from specchat.config.kept_files import creating, remove_unfinished, replacing, unfinished
 
 
 @pytest.fixture
@@ -118,3 +121,34 @@ def test_a_file_is_created_in_no_folder_that_is_not_there(file):
     with pytest.raises(FileNotFoundError), creating(file):
         pass
     assert not file.parent.exists()
+
+
+_WRITES = """
+import sys
+from pathlib import Path
+from specchat.config.kept_files import unfinished
+with unfinished(Path(sys.argv[1])) as made:
+    (made / "weights").write_bytes(b"half")
+    print("written", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_unfinished_folders_of_killed_programs_go_and_those_of_living_ones_stay(tmp_path):
+    place = tmp_path / "place"
+    writer = subprocess.Popen([sys.executable, "-c", _WRITES, place / "made"], stdin=-1, stdout=-1, text=True)
+    try:
+        assert writer.stdout.readline() == "written\n"
+        remove_unfinished(place)
+        assert [file.read_bytes() for file in place.glob(".unfinished-*/made/weights")] == [b"half"]
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.communicate()
+    assert len(list(place.iterdir())) == 2
+    (place / "other").mkdir()
+    remove_unfinished(place)
+    assert [one.name for one in place.iterdir()] == ["other"]
+    with unfinished(place / "made") as made:
+        remove_unfinished(place)
+        assert made.is_dir()
+    assert [one.name for one in place.iterdir()] == ["other"]

@@ -444,8 +444,10 @@ def test_a_boosted_job_learns_and_is_measured_where_the_earlier_draft_model_is_w
 def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
     monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    (killed := data_dir() / "drafters" / ".unfinished-x" / "mine").mkdir(parents=True)
     said = []
     trained = Job(request(tmp_path), subject(), said.append).run()
+    assert not killed.parent.exists()
     assert trained == read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
     assert list(dict.fromkeys(stage.name for stage in said)) == ["replies", "states", "learning"]
     assert trained.target_sha256 == "ab" * 32
