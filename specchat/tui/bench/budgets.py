@@ -97,10 +97,6 @@ def measured(size: Size, patience_s: float = 300.0, **scenario: Any) -> dict[str
     return result
 
 
-def measured_engine(size: Size, app: bool, settings: dict[str, Any]) -> dict[str, Any]:
-    return _run_in_terminal(size, 300.0, "run_engine", {"app": app, "settings": settings})[0]
-
-
 def _run_in_terminal(
     size: Size, patience_s: float, function: str, values: dict[str, Any]
 ) -> tuple[dict[str, Any], Terminal]:
@@ -116,7 +112,7 @@ def _run_in_terminal(
 
 RATE = 100.0
 WIDE, SMALL = (120, 40), (80, 24)
-STARTS = 5
+STARTS = PAIRS = 5
 FAST = 4_000.0
 """Tokens per second when only memory is measured."""
 
@@ -171,13 +167,14 @@ def findings(report: Report, seconds: float = 8.0, memory: bool = True) -> Itera
         yield BudgetFinding("an hour: of it text", result["text_bytes"], None, "bytes")
 
 
-def engine_with_app(report: Report, settings: dict[str, Any], pairs: int = 5) -> Iterator[BudgetFinding]:
+def engine_with_app(report: Report, settings: dict[str, Any]) -> Iterator[BudgetFinding]:
     """The cost of the open app for the engine; the order alternates."""
     found = []
-    for number in range(pairs):
-        report(f"a real engine with and without the app, {number + 1} of {pairs}")
+    for number in range(PAIRS):
+        report(f"a real engine with and without the app, {number + 1} of {PAIRS}")
         order = (False, True) if number % 2 == 0 else (True, False)
-        results = {app: measured_engine(WIDE, app, settings) for app in order}
+        given = [{"app": app, "settings": settings} for app in order]
+        results = {one["app"]: _run_in_terminal(WIDE, 300.0, "run_engine", one)[0] for one in given}
         found.append((results[False], results[True]))
     if not all(alone["speeds"] and app["speeds"] for alone, app in found):
         raise SpecchatError("the engine wrote no reply; `specchat doctor` says which pairs are ready")
