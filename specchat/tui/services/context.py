@@ -18,12 +18,11 @@ from specchat.tui.services.chat_archive import ChatArchive
 from specchat.tui.services.engine_server import FIRST_RACE_ID, EngineServer, ServedReplies, StartServer
 from specchat.tui.services.engine_session import EngineSession, LinkFactory
 from specchat.tui.services.event_pump import EventPump, GarbageCollection
-from specchat.tui.services.pair_library import Judge, PairLibrary, Pairs, Sizes
+from specchat.tui.services.pair_library import PairLibrary, PairSources
 from specchat.tui.services.playback_speed import PlaybackSpeed
 from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.pair_list import Offer
 from specchat.tui.state.races import BenchQuestion
 
 
@@ -86,16 +85,12 @@ class SettingsFiles:
 
 
 @dataclass(frozen=True)
-class AppSetup:
+class AppSetup(PairSources):
     """Where engines, pairs, chats and questions come from.
 
     Args:
         link_factory: starts an engine, or whatever answers like one.
-        pairs, judge, sizes: the pairs there are, and what tells more about one; see `PairLibrary`.
-        finds_models: whether models that other programs keep on this machine are looked for.
-        better: what is offered instead of a small model; the hub may be asked. None offers nothing.
         demo: a recording to offer where weights cannot be had.
-        engine_here: whether the engine reads this machine's files.
         store: where chats are kept; None keeps none.
         toured: the file that says the tour was taken; None takes no tour.
         questions: what a benchmark asks, ordered so that the first ones cover every category.
@@ -107,13 +102,7 @@ class AppSetup:
     """
 
     link_factory: LinkFactory
-    pairs: Pairs = ()
-    judge: Judge | None = None
-    sizes: Sizes | None = None
-    finds_models: bool = False
-    better: Callable[[str], Offer | None] | None = None
     demo: Path | None = None
-    engine_here: bool = True
     store: Path | None = None
     toured: Path | None = None
     questions: Callable[[], Sequence[BenchQuestion]] = tuple
@@ -164,16 +153,7 @@ class AppServices:
             archive=ChatArchive(app, setup.store),
             session=session,
             speed=PlaybackSpeed(app, session, pump),
-            pairs=PairLibrary(
-                app,
-                session,
-                setup.pairs,
-                judge=setup.judge,
-                sizes=setup.sizes,
-                here=setup.engine_here,
-                finds_models=setup.finds_models,
-                better=setup.better,
-            ),
+            pairs=PairLibrary(app, session, setup),
             served=served,
             server=EngineServer(app, served, setup.server, setup.serve_on),
             race_ids=itertools.count(FIRST_RACE_ID),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -94,9 +95,23 @@ def _pair_info(pair: _Pair) -> PairInfo:
     )
 
 
-Pairs = Sequence[PairInfo] | Callable[[], list[PairInfo]]
-Judge = Callable[[PairInfo], PairInfo]
-Sizes = Callable[[PairInfo], PairInfo]
+@dataclass(frozen=True, kw_only=True)
+class PairSources:
+    """Where pairs come from.
+
+    Args:
+        pairs, judge, sizes: the pairs there are; what their files say of one; what the hub says it has to fetch.
+        finds_models: whether models that other programs keep on this machine are looked for.
+        better: what is offered instead of a small model; the hub may be asked. None offers nothing.
+        engine_here: whether the engine reads this machine's files.
+    """
+
+    pairs: Sequence[PairInfo] | Callable[[], list[PairInfo]] = ()
+    judge: Callable[[PairInfo], PairInfo] | None = None
+    sizes: Callable[[PairInfo], PairInfo] | None = None
+    finds_models: bool = False
+    better: Callable[[str], Offer | None] | None = None
+    engine_here: bool = True
 
 
 _POLL_S = 0.1
@@ -105,48 +120,29 @@ _POLL_S = 0.1
 class PairLibrary:
     """The pairs of this machine. `here` is False where the engine runs elsewhere and fetches by itself."""
 
-    def __init__(
-        self,
-        app: TerminalApp,
-        session: EngineSession,
-        pairs: Pairs,
-        *,
-        judge: Judge | None = None,
-        sizes: Sizes | None = None,
-        here: bool = True,
-        finds_models: bool = False,
-        better: Callable[[str], Offer | None] | None = None,
-    ) -> None:
-        """The library, which has not searched for anything yet.
-
-        Args:
-            pairs, judge, sizes: the pairs there are; what their files say of one; what the hub says it has to fetch.
-            better: what is offered instead of a small model.
-            finds_models: whether models of other programs are searched for.
-        """
-        self.here = here
+    def __init__(self, app: TerminalApp, session: EngineSession, sources: PairSources) -> None:
+        self.here = sources.engine_here
         self.found = FoundPairs(lambda *words: self.command(*words))
-        self._sizes, self._finds_models, self._better = sizes, finds_models, better
+        self._sources, self._better = sources, sources.better
         self._load_next = ""  # the pair that was asked for last and is loaded once it is here
         self.fetching: dict[str, Loading | None] = {}  # the progress of downloads, by pair
         self.failed: dict[str, str] = {}  # why fetching a pair did not work
         self.command: Callable[..., list[str]] = own_command
         self._app, self._chat, self._session = app, app.chat, session
         self._change_next: tuple[dict[str, Any], dict[str, Any]] = ({}, {})  # settings that wait, and those before
-        self._pairs = pairs
-        self._judge = judge
         self.processes: dict[str, OwnProcess] = {}
         self._listener: Callable[[], None] = lambda: None
 
     def known(self) -> list[PairInfo]:
         """All pairs with the current state of their files, then those found that were not added."""
-        pairs = self._pairs() if callable(self._pairs) else list(self._pairs)
+        known = self._sources.pairs
+        pairs = known() if callable(known) else list(known)
         names = {pair.name for pair in pairs}
         return [*pairs, *(pair for pair in self.found.pairs if pair.name not in names)]
 
     async def find(self) -> list[PairInfo]:
         """Search for models of other programs; what was found and not added yet."""
-        if self._finds_models and self.here:
+        if self._sources.finds_models and self.here:
             await self.found.search()
         return self.found.pairs
 
@@ -169,19 +165,19 @@ class PairLibrary:
                 self._app.redraw()
 
     async def judged(self, pair: PairInfo) -> PairInfo:
-        if self._judge is None or pair.state == "found":
+        if self._sources.judge is None or pair.state == "found":
             return pair
         try:
-            return await asyncio.to_thread(self._judge, pair)
+            return await asyncio.to_thread(self._sources.judge, pair)
         except SpecchatError:  # removed, or a broken file: loading reports it
             return pair
 
     async def sized(self, pair: PairInfo) -> PairInfo | None:
         """The pair with what it has to fetch, as its hub says; None where the hub does not answer."""
-        if self._sizes is None or pair.download_bytes is not None:
+        if self._sources.sizes is None or pair.download_bytes is not None:
             return pair
         try:
-            return await asyncio.to_thread(self._sizes, pair)
+            return await asyncio.to_thread(self._sources.sizes, pair)
         except SpecchatError:
             return None
 
