@@ -100,17 +100,22 @@ class StatusBar(PaintedLines):
         return line
 
 
-class SystemLine(PaintedLines):
-    """The system message in one line, visible only while there is one."""
+class ChatLine(PaintedLines):
+    """A line about the chat, hidden where there is nothing to say."""
 
     DEFAULT_CSS = """
-    SystemLine { height: 1; padding: 0 2; display: none; }
+    ChatLine { height: 1; padding: 0 2; display: none; }
     """
 
     def __init__(self, chat: Chat, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._chat = chat
-        self._shown = ""
+
+
+class SystemLine(ChatLine):
+    """The system message in one line, visible only while there is one."""
+
+    _shown = ""
 
     def update(self) -> None:
         """Show the message of this chat, or hide."""
@@ -126,19 +131,15 @@ class SystemLine(PaintedLines):
         return [[(lead, "bonus"), (cut(said, max(1, width - len(lead))), "dim")]]
 
 
-class RemarkLine(PaintedLines):
+class RemarkLine(ChatLine):
     """A line for progress, or a few for a remark; hidden when there is neither."""
 
     DEFAULT_CSS = """
-    RemarkLine { height: auto; max-height: 5; padding: 0 2; display: none; }
+    RemarkLine { height: auto; max-height: 5; }
     """
-
-    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chat = chat
-        self._remark: tuple[str, str] = ("", "")
-        self._welcomed = False
-        self._laid_out = (0, 0)  # the width that was laid out last, and how many lines it took
+    _remark = ("", "")
+    _welcomed = False
+    _laid_out = (0, 0)  # the width that was laid out last, and how many lines it took
 
     def say(self, text: str, role: str = "dim") -> None:
         self._remark = (text, role)
@@ -230,16 +231,11 @@ class ReplayBar(PaintedLines):
         return " · ".join(f"{key} {word}".strip() for key, word in keys).replace("< · >", "< >")
 
 
-class QueuedMessage(PaintedLines):
+class QueuedMessage(ChatLine):
     """One line, visible only while a message is queued."""
 
-    DEFAULT_CSS = """
-    QueuedMessage { height: 1; padding: 0 2; display: none; }
-    """
-
     def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chat = chat
+        super().__init__(chat, id=id)
         self._key_of = key_of
         self._shown: str | None = None
 
@@ -261,22 +257,12 @@ class QueuedMessage(PaintedLines):
         return [[*line, (" " * (width - width_of(line) - len(ways)), ""), (ways, "dim")]]
 
 
-class ServedLine(PaintedLines):
+class ServedLine(ChatLine):
     """One line, visible only while other programs may use the engine."""
 
-    DEFAULT_CSS = """
-    ServedLine { height: 1; padding: 0 2; display: none; }
-    """
-
-    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chat = chat
-
     def update(self) -> None:
-        shown = bool(self._chat.background.serving)
-        if shown != self.display:
-            self.display = shown
-        if shown:
+        self.display = bool(self._chat.background.serving)
+        if self.display:
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
