@@ -158,17 +158,13 @@ def find_workload(wanted: str) -> Workload:
         return schema_workload()
     if os.path.isfile(path := expanded(wanted, "--prompts")):  # never raises
         return load_workload(path)
-    sets = {_key(known.name): known for known in prompt_sets()}
+    known_sets = [_prompt_set(place, table) for place, table in mirror_tables("prompts")]
+    sets = {_key(known.name): known for known in known_sets}
     found = sets.get(_key(wanted))
     if found is None:
         names = [OWN_NAME, SCHEMAS_NAME, *(known.name for known in sets.values())]
         raise UsageError(f"--prompts {short(wanted)} is neither a file nor a prompt set{nearest(wanted, names)}")
     return load_workload(found.file if found.file.is_file() else _fetch(found), found.name)
-
-
-def prompt_sets() -> tuple[PromptSet, ...]:
-    """The [[prompts]] tables of the file SPECCHAT_MIRRORS names, or of mirrors.toml beside config.toml."""
-    return tuple(_prompt_set(place, table) for place, table in mirror_tables("prompts"))
 
 
 def _prompt_set(place: TableLocation, table: dict[str, Any]) -> PromptSet:

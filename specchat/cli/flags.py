@@ -34,7 +34,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command all settings as flags; it receives the ones that were used as `settings`, checked."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for name, p in signature.parameters.items() if name != "settings"]
-    flags = [_flag(option) for option in sorted(OPTIONS.values(), key=_rank)]
+    flags = [_flag(OPTIONS[name]) for name in dict.fromkeys((*_FIRST, *OPTIONS))]
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
@@ -68,10 +68,6 @@ def as_flags(settings: Mapping[str, Any]) -> list[str]:
 
 _FIRST = ("pair", "temperature", "top_p", "max_tokens", "drafter", "nodes", "depth", "width")
 """The flags that are used most; the others follow in the order of their list."""
-
-
-def _rank(option: Option) -> int:
-    return _FIRST.index(option.name) if option.name in _FIRST else len(_FIRST)
 
 
 _MOST_NAMES = 12

@@ -64,7 +64,7 @@ def pull(
     """
     from specchat.models.hub.disk import Cancelled
 
-    say = typer.echo if output == "text" else _silent
+    say: Callable[[str], object] = typer.echo if output == "text" else lambda _: None
     if (local := _local_drafter(name)) is not None:
         _refuse_broken(local)
         say(f"{name}: ready at {local.folder}, {local.origin}")
@@ -258,9 +258,6 @@ def _remove_local(found: FoundDrafter, yes: bool) -> None:
 
 def _agreed(yes: bool, name: str, question: str) -> bool:
     return confirmed(yes, f"removing {name}", question, "nothing removed")
-
-
-def _silent(_: str) -> None: ...
 
 
 def _interruptible(work: Callable[[], Any]) -> Any:

@@ -13,8 +13,8 @@ from textual.content import Content
 
 from specchat.engine.client.client import Engine
 from specchat.errors import UsageError, cut, meant, nearest
-from specchat.tui.commands import chat_commands, setting_commands
-from specchat.tui.commands import registry as view_commands
+from specchat.tui.commands import chat_commands as chats
+from specchat.tui.commands import setting_commands as settings
 from specchat.tui.screens.bench import BenchScreen
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.screens.help_and_log import HelpScreen, LogScreen
@@ -120,57 +120,43 @@ COMMANDS: dict[str, SlashCommand] = {
     command.name: command
     for command in (
         SlashCommand("help", "all keys and commands", _help),
-        SlashCommand("new", "begin a new chat", chat_commands.new_chat),
-        SlashCommand(
-            "pair", "choose the model to chat with", setting_commands.pair, "[NAME]", values=setting_commands.pair_names
-        ),
-        SlashCommand("model", "the same as /pair", setting_commands.pair, "[NAME]", values=setting_commands.pair_names),
+        SlashCommand("new", "begin a new chat", chats.new_chat),
+        SlashCommand("pair", "choose the model to chat with", settings.pair, "[NAME]", values=settings.pair_names),
+        SlashCommand("model", "the same as /pair", settings.pair, "[NAME]", values=settings.pair_names),
         SlashCommand("settings", "show or hide all settings", lambda on, _: on.side_panel.toggle_settings()),
         SlashCommand(
-            "set",
-            "change one setting",
-            setting_commands.set_setting,
-            "NAME VALUE",
-            values=setting_commands.setting_and_value,
+            "set", "change one setting", settings.set_setting, "NAME VALUE", values=settings.setting_and_value
         ),
         SlashCommand(
             "whatif",
             "what other settings would have meant for the last reply; changes nothing",
-            setting_commands.what_if,
+            settings.what_if,
             "[NAME=VALUE…]",
-            values=setting_commands.settings_to_try,
+            values=settings.settings_to_try,
         ),
-        SlashCommand(
-            "save", "keep the settings as default, or for this pair only", setting_commands.save_settings, "[pair]"
-        ),
+        SlashCommand("save", "keep the settings as default, or for this pair only", settings.save_settings, "[pair]"),
         *(
             SlashCommand(
                 setting,
                 f"choose {_METHOD_HELP[setting]} (the {setting}); acts at once",
-                partial(setting_commands.choose_method, setting=setting),
+                partial(settings.choose_method, setting=setting),
                 "[NAME]",
-                values=partial(setting_commands.method_names, setting=setting),
+                values=partial(settings.method_names, setting=setting),
             )
             for setting in FAMILIES
         ),
-        SlashCommand(
-            "tree", "hide or show the tree, or choose how it is drawn", view_commands.tree, f"[{'|'.join(MODES)}]"
-        ),
+        SlashCommand("tree", "hide or show the tree, or choose how it is drawn", tree, f"[{'|'.join(MODES)}]"),
         SlashCommand(
             "show",
             "fill the window with slow, branching trees; again ends it",
             lambda on, prompt: on.show_mode.toggle(prompt),
             "[PROMPT]",
         ),
-        SlashCommand("clip", "write the best rounds as a moving picture", chat_commands.clip, "[svg|cast|gif] [FILE]"),
+        SlashCommand("clip", "write the best rounds as a moving picture", chats.clip, "[svg|cast|gif] [FILE]"),
         SlashCommand("pause", "hold the reply, or let it go on", lambda on, _: on.hold(), binding="pace.hold"),
-        SlashCommand(
-            "step", "do one round, or this many, and hold", view_commands.step, "[ROUNDS]", binding="pace.step"
-        ),
-        SlashCommand("speed", "rounds per second, or full", view_commands.speed, "[full|NUMBER]"),
-        SlashCommand(
-            "lens", "show at which layer of the model each token was decided", setting_commands.lens, "[on|off]"
-        ),
+        SlashCommand("step", "do one round, or this many, and hold", step, "[ROUNDS]", binding="pace.step"),
+        SlashCommand("speed", "rounds per second, or full", speed, "[full|NUMBER]"),
+        SlashCommand("lens", "show at which layer of the model each token was decided", settings.lens, "[on|off]"),
         SlashCommand(
             "stats", "all figures, none, or the most important ones", lambda on, _: on.side_panel.turn_stats()
         ),
@@ -182,38 +168,38 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand(
             "edit",
             "say your last message, or the last reply, differently; the chat as it was stays beside it",
-            chat_commands.edit,
+            chats.edit,
             "[message|reply]",
         ),
-        SlashCommand("fork", "say this in place of your last message", chat_commands.fork, "[TEXT]"),
-        SlashCommand("copy", "copy the last reply, or its last code block", chat_commands.copy, "[reply|code]"),
+        SlashCommand("fork", "say this in place of your last message", chats.fork, "[TEXT]"),
+        SlashCommand("copy", "copy the last reply, or its last code block", chats.copy, "[reply|code]"),
         SlashCommand(
             "race",
             "plain decoding and speculation side by side, or two models",
-            view_commands.race,
+            race,
             "[MODEL] [PROMPT]",
-            values=setting_commands.pair_names,
+            values=settings.pair_names,
         ),
         SlashCommand(
             "bench",
             "measure these settings against plain decoding, on this many questions or for this long",
-            view_commands.benchmark,
+            benchmark,
             "[6|24|60s]",
         ),
-        SlashCommand("clear", "begin a new chat", chat_commands.new_chat),
+        SlashCommand("clear", "begin a new chat", chats.new_chat),
         SlashCommand(
             "system",
             "set the system message, or use or save one by name (- removes it)",
-            chat_commands.system,
+            chats.system,
             "[TEXT|NAME|save NAME]",
-            values=chat_commands.system_names,
+            values=chats.system_names,
         ),
         SlashCommand(
             "schema",
             "hold replies to a JSON schema of a file, or to any JSON object",
-            chat_commands.schema,
+            chats.schema,
             "[FILE|json|off]",
-            values=chat_commands.schema_names,
+            values=chats.schema_names,
         ),
         SlashCommand(
             "find",
@@ -227,12 +213,12 @@ COMMANDS: dict[str, SlashCommand] = {
             lambda on, words: on.current_chat.choose(words),
             "[WORDS]",
         ),
-        SlashCommand("export", "write this chat to a file", chat_commands.export_chat, "[md|json|html] [FILE]"),
-        SlashCommand("rename", "give this chat a name", chat_commands.rename, "[TITLE]"),
+        SlashCommand("export", "write this chat to a file", chats.export_chat, "[md|json|html] [FILE]"),
+        SlashCommand("rename", "give this chat a name", chats.rename, "[TITLE]"),
         SlashCommand(
             "theme",
             "choose colours",
-            view_commands.theme,
+            theme,
             "[NAME]",
             values=lambda on, given: () if given else sorted(on.context.app.available_themes),
         ),
@@ -256,14 +242,14 @@ COMMANDS: dict[str, SlashCommand] = {
             lambda on, argument: on.trainings.train(argument),
             "[stop|resume]",
         ),
-        SlashCommand("tour", "see the tour of the first start again", view_commands.tour),
+        SlashCommand("tour", "see the tour of the first start again", tour),
         SlashCommand(
             "lesson",
             "five short lessons on your own question: tokens, passes, guesses, trees, and when it pays",
             lambda on, number: on.lessons.run(number),
             "[1-5]",
         ),
-        SlashCommand("log", "the end of the engine's log, and the path of its file", view_commands.show_log),
+        SlashCommand("log", "the end of the engine's log, and the path of its file", show_log),
         SlashCommand("exit", "leave", lambda on, _: on.context.app.exit(), binding="quit"),
         SlashCommand("quit", "the same as /exit", lambda on, _: on.context.app.exit()),
     )

@@ -162,7 +162,7 @@ class ChatScreen(ChatView):
             if self.transcript.leave_token():
                 return
             self.show_mode.leave()
-            self.side_panel.leave_tree()
+            self.set_class(False, "-tree-alone")  # the chat again, where the tree replaced it
             self.side_panel.look_at(None)
             self.transcript.follow()
             self.prompt.focus()
@@ -211,7 +211,7 @@ class ChatScreen(ChatView):
         self.recall_queued()
 
     def on_prompt_moved_on(self) -> None:
-        if self.choice and self.alert.shown:
+        if self.choice and self.alert.display:
             self.alert.take_focus()
         else:
             self.focus_next()

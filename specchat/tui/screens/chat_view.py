@@ -199,5 +199,5 @@ class ChatView(MainScreen):
             case _ if self.choice:
                 alert.show(self.choice, {"leave_out", "summary", "back"})
             case _:
-                if alert.shown:
+                if alert.display:
                     alert.show("", set())

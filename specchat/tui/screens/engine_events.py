@@ -81,7 +81,7 @@ class EngineEvents:
         for event in events:
             await self._apply(event)
         if self._chat.running is None:
-            self._context.speed.reply_ended()
+            self._context.speed.held = False  # the next one is not
         for view in self._view.transcript.unfinished_replies():
             await view.show_new()
         self._say_if_it_repeats()

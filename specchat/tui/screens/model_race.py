@@ -15,7 +15,6 @@ from specchat.errors import SpecchatError, UsageError, cut, meant
 from specchat.settings import SPECULATION
 from specchat.tui.screens.race import RaceScreen, changes, question, require_engine
 from specchat.tui.services.context import AppServices
-from specchat.tui.state.pair_list import PairInfo
 from specchat.tui.state.race_lines import column_title, model_head_lines
 from specchat.tui.state.races import Playback
 from specchat.tui.text import numbers
@@ -53,13 +52,9 @@ async def race_models(context: AppServices, name: str, prompt: str) -> ModelRace
     if pair.refusal:
         raise UsageError(pair.refusal)
     if pair.short_of_memory():
-        raise UsageError(_no_room(pair, in_use))
+        needed, free = numbers.size(pair.needed_bytes or 0), numbers.size(pair.free_bytes or 0)
+        raise UsageError(f"{name} does not fit beside {in_use}: it takes about {needed} of memory, and {free} are free")
     return ModelRaceScreen(context, name, prompt)
-
-
-def _no_room(pair: PairInfo, in_use: str) -> str:
-    needed, free = numbers.size(pair.needed_bytes or 0), numbers.size(pair.free_bytes or 0)
-    return f"{pair.name} does not fit beside {in_use}: it takes about {needed} of memory, and {free} are free"
 
 
 class ModelRaceScreen(RaceScreen):

@@ -138,10 +138,6 @@ class SidePanel:
         self._chat.shown_rounds.look_at(found.reply if found else None)
         self._app.redraw()
 
-    def leave_tree(self) -> None:
-        """Show the chat again where the tree replaced it."""
-        self._view.set_class(False, "-tree-alone")
-
     @property
     def _stats_have_room(self) -> bool:
         return self._has_room and not any(self._view.has_class(other) for other in ("-h14", "-settings"))

@@ -109,10 +109,6 @@ class PlaybackSpeed:
             return f"speed: {player.speed:g}× the recorded one"
         return f"speed: {pace_of(False, self.gap_s).removesuffix(' · ').removeprefix('▸ ') or 'full'}"
 
-    def reply_ended(self) -> None:
-        """The reply has ended: the next one is not held."""
-        self.held = False
-
     def rewind(self) -> None:
         if self._session.player is not None:
             self._session.player.rewind()

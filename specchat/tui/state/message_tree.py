@@ -12,13 +12,9 @@ class MessageTree:
     """The tree of messages: editing or answering again adds a branch, and nothing is removed."""
 
     def __init__(self) -> None:
-        self._path: list[Turn] = []
+        self.path: list[Turn] = []
         self._children: dict[str | None, list[Turn]] = {}
         self._last_child: dict[str | None, Turn] = {}  # the child that the path last led to
-
-    @property
-    def path(self) -> Sequence[Turn]:
-        return self._path
 
     def __iter__(self) -> Iterator[Turn]:
         waiting = list(reversed(self._children.get(None, [])))
@@ -27,12 +23,12 @@ class MessageTree:
             waiting += reversed(self._children.get(turn.id, []))
 
     def add(self, turn: Turn) -> None:
-        turn.parent = self._path[-1].id if self._path else None
+        turn.parent = self.path[-1].id if self.path else None
         siblings = self._children.setdefault(turn.parent, [])
         siblings.append(turn)
         _set_places(siblings)
         self._last_child[turn.parent] = turn
-        self._path.append(turn)
+        self.path.append(turn)
 
     def restore(self, turns: Iterable[Turn], leaf: str | None) -> None:
         """Load a whole tree, parents first, and show the path to `leaf` (or to the newest message)."""
@@ -66,23 +62,23 @@ class MessageTree:
 
     def cut(self, turn: Turn) -> None:
         """End the path before this turn of it; what follows stays in the tree."""
-        del self._path[self.depth(turn) :]
+        del self.path[self.depth(turn) :]
 
     def depth(self, turn: Turn) -> int:
-        return next(i for i, other in enumerate(self._path) if other is turn)
+        return next(i for i, other in enumerate(self.path) if other is turn)
 
     def last_with_siblings(self) -> Turn | None:
-        return next((turn for turn in reversed(self._path) if turn.place[1] > 1), None)
+        return next((turn for turn in reversed(self.path) if turn.place[1] > 1), None)
 
     def clear(self) -> None:
-        self._path.clear()
+        self.path.clear()
         self._children.clear()
         self._last_child.clear()
 
     def _extend_path(self) -> None:
-        while children := self._children.get(self._path[-1].id if self._path else None):
-            parent = self._path[-1].id if self._path else None
-            self._path.append(self._last_child.get(parent, children[-1]))
+        while children := self._children.get(self.path[-1].id if self.path else None):
+            parent = self.path[-1].id if self.path else None
+            self.path.append(self._last_child.get(parent, children[-1]))
 
 
 def _set_places(siblings: Sequence[Turn]) -> None:

@@ -56,14 +56,9 @@ def _make_cache(self: Strip, name: str) -> FIFOCache[Any, Any]:
     return cache
 
 
-def make_caches_on_demand() -> None:
-    """Change the class of Textual's lines, in tested versions."""
-    if tested():
-        Strip.__init__ = _begin  # type: ignore[method-assign]
-        Strip.__getattr__ = _make_cache  # type: ignore[attr-defined]
-
-
-make_caches_on_demand()
+if tested():  # lines make their caches when they need them
+    Strip.__init__ = _begin  # type: ignore[method-assign]
+    Strip.__getattr__ = _make_cache  # type: ignore[attr-defined]
 
 Columns = tuple[int, int]
 Lines = dict[int, dict[Columns, Strip | None]]

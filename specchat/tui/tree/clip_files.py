@@ -153,7 +153,10 @@ def as_svg(frames: Sequence[Frame]) -> bytes:
     """One picture that moves by CSS alone; where nothing moves, the last frame is seen."""
     width = round(COLUMNS * _CELL + 2 * _MARGIN)
     height = max(len(frame.lines) for frame in frames) * _LINE + 2 * _MARGIN
-    *moving, last = (_svg_lines(frame.lines) for frame in frames)
+    *moving, last = (
+        "".join(_svg_line(line, _MARGIN + (y + 1) * _LINE - 5) for y, line in enumerate(frame.lines))
+        for frame in frames
+    )
     groups = [f'<g class="f" id="f{number}">{lines}</g>' for number, lines in enumerate(moving)]
     drawn = "\n".join([*groups, f'<g id="f{len(moving)}">{last}</g>'])
     picture = (
@@ -200,10 +203,6 @@ def _styles(frames: Sequence[Frame]) -> str:
         rules.append(f"#f{number} {{ animation: k{number} {whole:.2f}s step-end infinite; }}")
         begin = end
     return "\n".join(rules)
-
-
-def _svg_lines(lines: Sequence[ScreenLine]) -> str:
-    return "".join(_svg_line(line, _MARGIN + (y + 1) * _LINE - 5) for y, line in enumerate(lines))
 
 
 def _svg_line(line: ScreenLine, y: int) -> str:

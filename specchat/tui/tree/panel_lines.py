@@ -31,12 +31,9 @@ def title_of(round: RoundDone | None, *, told: bool = True) -> str:
 
 def best_round(rounds: Sequence[RoundDone]) -> int | None:
     """The place of the round that kept the most guesses, of equal ones that with the largest tree; None: none did."""
-    at = max(range(len(rounds)), key=lambda at: _merit(rounds[at]), default=None)
+    merits = [(len(round.verdict.path), len(round.tree.tokens)) for round in rounds]
+    at = merits.index(max(merits)) if merits else None
     return None if at is None or not rounds[at].verdict.path else at
-
-
-def _merit(round: RoundDone) -> tuple[int, int]:
-    return len(round.verdict.path), len(round.tree.tokens)
 
 
 def best_title(round: RoundDone, count: int) -> str:

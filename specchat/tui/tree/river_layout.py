@@ -44,7 +44,10 @@ def river(picture: Picture, width: int, height: int, marks: Marks) -> list[Scree
     top, columns = _path_line(path, width, marks)
     parents = [(node, column) for node, column in columns if node.branches and width - column >= _NARROWEST]
     below: list[ScreenLine] = []
-    pictures = [_with_labels_of(picture, cells, marks) for cells in _BRANCH_CELLS] if parents else []
+    pictures = [
+        replace(picture, nodes=tuple(node.cut_to(cells, marks) for node in picture.nodes))
+        for cells in (_BRANCH_CELLS if parents else ())
+    ]
     for first in range(len(pictures)):
         hanging = [_hang(pictures[first:], node.branches, column, width, marks) for node, column in parents]
         placed = _place_branches(hanging, width, marks)
@@ -120,10 +123,6 @@ def _hang(
         if hanging.right <= width:
             return hanging
     return _HangingBranches(column, _sibling_lines(pictures[-1], branches, width - column, marks))
-
-
-def _with_labels_of(picture: Picture, cells: int, marks: Marks) -> Picture:
-    return replace(picture, nodes=tuple(node.cut_to(cells, marks) for node in picture.nodes))
 
 
 def _sibling_lines(picture: Picture, branches: tuple[int, ...], room: int, marks: Marks) -> list[ScreenLine]:

@@ -52,10 +52,6 @@ class Alert(Vertical):
         event.stop()
         self.post_message(self.Answered(event.button.id or ""))
 
-    @property
-    def shown(self) -> bool:
-        return bool(self.display)
-
     def take_focus(self) -> None:
         for button in self.query(Button):
             if button.display and self.display:
