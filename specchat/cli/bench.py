@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ from specchat.cli.flags import Output, takes_settings
 from specchat.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from specchat.bench.circumstances import Circumstances
     from specchat.tui.bench.budgets import BudgetFinding
 
 
@@ -133,15 +135,13 @@ def bench_server(settings: dict[str, Any], output: Output, save: Path | None) ->
     words = as_flags({name: value for name, value in settings.items() if name != "max_tokens"})
     found = list(measure_server(words, int(settings.get("max_tokens", _TOKENS)), _say))
     _say("")
-    about = asdict(circumstances())
+    about = circumstances()
     results = [{**asdict(one), "tokens_per_s": one.tokens_per_s} for one in found]
-    report = json.dumps({"circumstances": about, "streams": results})
+    report = json.dumps({"circumstances": asdict(about), "streams": results})
     if save is not None:
         save.write_text(report + "\n", encoding="utf-8")
     if output is Output.text:
-        print("\n".join(table(found)))
-        print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")
-        print(f"commit {about['commit']} · {about['command']}")
+        print("\n".join([*table(found), *_lines_of(about)]))
     else:
         print(report)
     return 0 if all(one.same_text for one in found) else 1
@@ -168,13 +168,12 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
         if output is Output.text:
             _say("")
             print(line_of(finding), flush=True)
-    about = asdict(circumstances())
+    about = circumstances()
     if output is Output.text:
-        print(f"{about['processor']}, {about['cores']} cores, load {about['load_average']:.1f} · {about['made']}")
-        print(f"commit {about['commit']} · {about['command']}")
+        print("\n".join(_lines_of(about)))
     else:
         results = [{**asdict(finding), "kept": finding.within_budget} for finding in found]
-        print(json.dumps({"circumstances": about, "findings": results}))
+        print(json.dumps({"circumstances": asdict(about), "findings": results}))
     return all(finding.within_budget is not False for finding in found)
 
 
@@ -183,6 +182,14 @@ def line_of(finding: BudgetFinding) -> str:
     budget = "" if finding.budget is None else f"≤ {_shown(finding.budget, finding.unit)}"
     verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.within_budget]
     return f"{finding.name:52} {_shown(finding.value, finding.unit):>18}  {budget:20} {verdict}".rstrip()
+
+
+def _lines_of(about: Circumstances) -> list[str]:
+    busy = "" if about.load_average is None else f", load {about.load_average:.1f}"
+    return [
+        f"{about.processor}, {about.cores} cores{busy} · {about.made}",
+        f"commit {about.commit} · {about.command}",
+    ]
 
 
 def _shown(value: float, unit: str) -> str:
@@ -227,8 +234,5 @@ def bench_gpu(settings: dict[str, Any], save: Path | None) -> int:
         setup = setup_on(
             device, False, **{role: fetching.fetch(model) for role, model in zip(roles, models, strict=True)}
         )
-    return int(check(setup, save or _RESULT, show=lambda text: print(text + "\n", flush=True), say=_say_on_stderr).code)
-
-
-def _say_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say = partial(print, file=sys.stderr, flush=True)
+    return int(check(setup, save or _RESULT, show=partial(print, end="\n\n", flush=True), say=say).code)

@@ -7,7 +7,6 @@ import ipaddress
 import os
 import socket
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -59,12 +58,8 @@ def is_here(host: str) -> bool:
         return False
 
 
-def _say_on_stderr(told: str) -> None:
-    print(told, file=sys.stderr)
-
-
-def listening(host: str, port: int, say: Callable[[str], None] = _say_on_stderr) -> socket.socket:
-    """A socket on the port, or on the next one that is free, which is then said."""
+def listening(host: str, port: int, *, silent: bool = False) -> socket.socket:
+    """A socket on the port, or on the next one that is free, which is then said unless it is to be silent."""
     family, kind, _, _, address = _resolved(host, port)
     last = min(port + _PORTS - 1, 65535)
     for number in range(port, last + 1):
@@ -82,8 +77,8 @@ def listening(host: str, port: int, say: Callable[[str], None] = _say_on_stderr)
             if error.errno not in _TAKEN:
                 raise UsageError(f"--host {host} --port {number} cannot be served on: {error.strerror}") from None
         else:
-            if number != port:
-                say(f"port {port} is taken; using {number}")
+            if number != port and not silent:
+                print(f"port {port} is taken; using {number}", file=sys.stderr)
             return door
     taken = f"no port from {port} to {last} is free" if last > port else f"port {port} is taken"
     raise SpecchatError(f"{taken}; --port names another")

@@ -166,7 +166,7 @@ def serve_from_app(
 ) -> AppServer:
     """Start the server on this port of this machine, or on the next one that is free; see `StartServer`."""
     check_packages()
-    return AppServer(listening(HOST, port, say=lambda told: None), connect, asked, ended)
+    return AppServer(listening(HOST, port, silent=True), connect, asked, ended)
 
 
 class AppServer:

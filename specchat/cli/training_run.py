@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from specchat.engine.protocol.events import GuessChange
     from specchat.training.disk import Needs
     from specchat.training.job import Stage, Subject
-    from specchat.training.training_request import TrainingRequest
 
+Tell = Callable[["Stage"], None]
 
 _QUESTIONS = 8
 _TOKENS = 96
@@ -95,13 +95,24 @@ def _partners(settings: Settings, method: str) -> tuple[str, Member]:
     return "+".join(others) or "suffix", own
 
 
-def measure(
-    settings: Settings, trained: TrainedDrafter, tell: Callable[[Stage], None], clock: RunningClock
-) -> Judged | None:
+def measure(settings: Settings, trained: TrainedDrafter, tell: Tell, clock: RunningClock) -> Judged | None:
     """Let the pair's default and the ways to use the drafter answer the same questions; None where that was paused
     each time."""
     from specchat.bench.runner import Bench, BenchPlan, BenchProgress
     from specchat.bench.workloads import own_workload
+    from specchat.training.job import Stage
+
+    done = replies = 0
+
+    def begin(title: str, steps: int) -> None:
+        nonlocal done, replies
+        done, replies = 0, steps
+
+    def step(configuration: str, question: str) -> None:
+        nonlocal done
+        who = configuration.partition(":")[0]
+        tell(Stage("measuring", done, replies, "replies", f"{who} · {question}"))
+        done += 1
 
     ways = ways_to_use(settings, trained)
     compare = ",".join(["auto", *(as_configuration(way) for way in ways)])
@@ -109,29 +120,10 @@ def measure(
     plan = BenchPlan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
     for _ in range(_ATTEMPTS):
         pauses = clock.pauses
-        measuring = _Measuring(tell)
-        report = Bench(plan, BenchProgress(begin=measuring.begin, step=measuring.step)).run()
+        report = Bench(plan, BenchProgress(begin=begin, step=step)).run()
         if clock.pauses == pauses:
             return judge(report, ways)
     return None
-
-
-class _Measuring:
-    """The bench's progress, as a stage of the training."""
-
-    def __init__(self, tell: Callable[[Stage], None]) -> None:
-        self._tell = tell
-        self._done = self._replies = 0
-
-    def begin(self, title: str, replies: int) -> None:
-        self._replies = replies
-
-    def step(self, configuration: str, question: str) -> None:
-        from specchat.training.job import Stage
-
-        who = configuration.partition(":")[0]
-        self._tell(Stage("measuring", self._done, self._replies, "replies", f"{who} · {question}"))
-        self._done += 1
 
 
 def judge(report: Report, ways: Sequence[Way]) -> Judged:
@@ -248,9 +240,6 @@ def _stop_at_eof() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     else:  # to any thread it may be this one, which wakes first after a pause, and then the other sleeps on
         signal.pthread_kill(main, signal.SIGTERM)
-
-
-Tell = Callable[["Stage"], None]
 
 
 @dataclass(frozen=True)

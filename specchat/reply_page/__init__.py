@@ -20,7 +20,7 @@ from pathlib import Path
 from specchat.engine.client.speedup import stats_line
 from specchat.engine.protocol.events import Event, Finished, RoundDone, Started
 from specchat.engine.protocol.round_nodes import LayerHeat, ShownNode, heat_of, nodes_of
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.text import between, visible
 
 MOST_BYTES = 250_000
 """Of the rounds of one page. Beyond that trees keep fewer of the rejected guesses, then only later rounds stay."""
@@ -137,16 +137,7 @@ def in_rounds(pieces: Pieces, rounds: Sequence[RoundDone]) -> tuple[Pieces, list
     begin = whole.rfind(text) if text else -1
     if begin < 0:
         return pieces, [], ()
-    return _between(pieces, 0, begin), written, _between(pieces, begin + len(text), len(whole))
-
-
-def _between(pieces: Pieces, begin: int, end: int) -> list[tuple[str, str]]:
-    at, found = 0, []
-    for text, origin in pieces:
-        if part := text[max(0, begin - at) : max(0, end - at)]:
-            found.append((part, origin))
-        at += len(text)
-    return found
+    return between(pieces, 0, begin), written, between(pieces, begin + len(text), len(whole))
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, escape among them; tab and newline stay
@@ -21,6 +22,16 @@ def visible(text: str) -> str:
     Tabs and newlines stay. Line by line or in any other pieces, the result is the same.
     """
     return _UNSEEN.sub(_symbol, text)
+
+
+def between(runs: Sequence[tuple[str, str]], begin: int, end: int) -> list[tuple[str, str]]:
+    """The part of a text, given in pieces with what each is, from one character to another."""
+    at, found = 0, []
+    for text, what in runs:
+        if part := text[max(0, begin - at) : max(0, end - at)]:
+            found.append((part, what))
+        at += len(text)
+    return found
 
 
 def one_line(text: str) -> str:

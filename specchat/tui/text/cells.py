@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.text import between, visible
 
 Run = tuple[str, str]
 ScreenLine = list[Run]
@@ -196,19 +196,7 @@ def last_wrapped_lines(runs: Sequence[tuple[str, str]], width: int, height: int)
     for line in whole.split("\n"):
         spans += [(begin + start, begin + end) for start, end in wrap(line, max(1, width)) if line[start:end].strip()]
         begin += len(line) + 1
-    return [_between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans[-height:]]
-
-
-def _between(runs: Sequence[tuple[str, str]], start: int, end: int) -> ScreenLine:
-    """The part of the runs from one character to another."""
-    line: ScreenLine = []
-    at = 0
-    for text, role in runs:
-        left, right = max(start, at), min(end, at + len(text))
-        if left < right:
-            line.append((text[left - at : right - at], role))
-        at += len(text)
-    return line
+    return [between(kept, start, start + len(whole[start:end].rstrip())) for start, end in spans[-height:]]
 
 
 def last_lines(runs: Sequence[tuple[str, str]], width: int, height: int) -> list[ScreenLine]:
