@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -29,12 +30,30 @@ from specchat.core.budget import Budget
 from specchat.core.context import Context
 from specchat.core.sampling import Sampling
 from specchat.core.seams import Drafter
-from specchat.core.tree import ROOT, DrawKind, TokenTree
+from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
 from specchat.registry import Method
 from specchat.trees import TREE_POLICIES
-from specchat.trees.growth import acceptance_probabilities, probability_once_drawn
+from specchat.trees.growth import point_probability, probability_once_drawn
+
+
+def acceptance_probabilities(guesses: Sequence[Guess]) -> list[float]:
+    """For each guess at one node, how likely it is to stand when its parent does.
+
+    A point counts with the probability its drafter gives it; a drafter that gives none is taken to be right half
+    of the time with its first guess, a quarter with its second, and so on. A sampled draw counts with the share
+    that the draws before it leave: that is known before it is drawn, so nothing decided by it looks at its token.
+    """
+    found: list[float] = []
+    left = 1.0
+    for rank, guess in enumerate(guesses):
+        if guess.kind is DrawKind.POINT:
+            found.append(point_probability(guess, rank))
+        else:
+            found.append(left)
+            left *= 1.0 - probability_once_drawn(guesses, rank)
+    return found
 
 
 def worths(tree: TokenTree) -> list[float]:
