@@ -100,15 +100,18 @@ class DraftingAccount:
             self.balance = 0.0
 
 
-_FIRST, _MOST_BETWEEN = 6, 96
-"""Rounds with guesses before the first comparison, and at most between two."""
+_FIRST, _MOST_BETWEEN = 12, 96
+"""Rounds with guesses before the first comparison and between it and the next, and at most between two.
+
+A reply that ends before the first has guesses in all of its rounds.
+"""
 
 
 class PlainComparison:
-    """Counts the rounds with guesses since the last plain one; each comparison doubles the distance to the next."""
+    """Counts the rounds with guesses since the last plain one; each comparison but the first doubles the distance."""
 
     def __init__(self) -> None:
-        self._rounds, self._distance = 0, _FIRST
+        self._rounds, self._distance, self._next = 0, _FIRST, _FIRST
 
     @property
     def due(self) -> bool:
@@ -119,4 +122,4 @@ class PlainComparison:
         if not plain:
             self._rounds += rounds
         elif self._rounds:
-            self._rounds, self._distance = 0, min(_MOST_BETWEEN, 2 * self._distance)
+            self._rounds, self._distance, self._next = 0, self._next, min(_MOST_BETWEEN, 2 * self._next)

@@ -207,8 +207,8 @@ class RoundStatistics:
         seen = itertools.takewhile(lambda average: average.seen, self.accepted)
         return KeptStatistics(
             accepted=tuple(average.value for average in seen),
-            draft=(self.draft.begin_s, self.draft.step_s),
-            extra_rows=(self.extra_rows.at(0.0), self.extra_rows.slope),
+            draft=(max(0.0, self.draft.begin_s), max(0.0, self.draft.step_s)),  # rounding may leave less than 0
+            extra_rows=(max(0.0, self.extra_rows.at(0.0)), max(0.0, self.extra_rows.slope)),
             passes=self.passes,
             gives_probabilities=self.gives_probabilities,
             rounds=self.drafting_rounds,
