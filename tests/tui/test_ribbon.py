@@ -15,7 +15,8 @@ from test_stored_rounds import stored_id
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.round_parts import Draw
 from specchat.tui.text.cells import width_of
-from specchat.tui.tree.panel_lines import Column, colours_of, column_of, ribbon, ribbon_height
+from specchat.tui.tree import UNICODE
+from specchat.tui.tree.panel_lines import Column, colours_of, column_of, earlier_rounds_lines, ribbon, ribbon_height
 
 NAMES = ("", "suffix", "draft_model", "other", "more")
 
@@ -35,6 +36,16 @@ def test_a_column_is_as_high_as_the_tokens_gained():
     assert text_of(ribbon(columns, 10, 1).lines[0]) == "▁▂▄█"
     higher = [*columns, Column(16, "suffix")]
     assert text_of(ribbon(higher, 10, 1).lines[0])[-2:] == "▄█"
+
+
+def test_tokens_of_earlier_rounds_are_whole_where_there_is_room():
+    kept = next(round for round in rounds_of() if len(round.verdict.path) == 3)
+    texts = [" mathematics"] * len(kept.tree.texts)
+    round = msgspec.structs.replace(kept, tree=msgspec.structs.replace(kept.tree, texts=texts))
+    wide, narrow = (text_of(earlier_rounds_lines([round], width, 20, UNICODE, room=5)[1]) for width in (70, 40))
+    assert wide.startswith("●●●★  ·mathematics·mathematics·mathematics")
+    assert "·mathemat…" in narrow
+    assert len(narrow) <= 40
 
 
 def test_a_column_has_the_colour_of_who_proposed_most_of_what_was_kept():

@@ -15,7 +15,7 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import ScreenLine, clip, spark, titled_rule, width_of
 from specchat.tui.tree.node_details import details, parent_of
-from specchat.tui.tree.picture import FORCED_BY, Marks, Picture, label
+from specchat.tui.tree.picture import FORCED_BY, TOKEN_CELLS, WHOLE_CELLS, Marks, Picture, label
 
 
 def title_of(round: RoundDone | None, *, told: bool = True) -> str:
@@ -127,12 +127,17 @@ def legend_lines(picture: Picture, width: int, height: int, marks: Marks) -> lis
 
 
 def _round_line(round: RoundDone, width: int, marks: Marks) -> ScreenLine:
-    """A round in one line: its marks and its text."""
+    """A round in one line: its marks and its text, in labels that are cut only where the whole ones have no room."""
     verdict = round.verdict
     bonus = 0 if verdict.bonus is None else 1
-    line: ScreenLine = [(marks.accepted * len(verdict.path), "accepted"), (marks.bonus * bonus, "bonus"), ("  ", "")]
-    line += [(label(round.tree.texts[node], marks), "drafted") for node in verdict.path]
-    return clip([*line, (label(verdict.bonus_text, marks) * bonus, "target")], width)
+    head: ScreenLine = [(marks.accepted * len(verdict.path), "accepted"), (marks.bonus * bonus, "bonus"), ("  ", "")]
+
+    def labelled(cells: int) -> ScreenLine:
+        line = [*head, *((label(round.tree.texts[node], marks, cells), "drafted") for node in verdict.path)]
+        return [*line, (label(verdict.bonus_text, marks, cells) * bonus, "target")]
+
+    whole = labelled(WHOLE_CELLS)
+    return whole if width_of(whole) <= width else clip(labelled(TOKEN_CELLS), width)
 
 
 def _entry(shown_state: str, word: str, marks: Marks) -> ScreenLine:
