@@ -5,6 +5,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize, quantize
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from specchat.errors import WeightsError
 from specchat.models.weights.gguf_source import GgufReader
@@ -76,6 +77,25 @@ def test_weights_of_six_bits_are_those_of_gguf_to_the_bit_however_many_are_unpac
     packed, kind = random_q6_k(rows, 1024), GGMLQuantizationType.Q6_K
     stored = GgufReader(written(tmp_path, a=(packed, kind))).tensor("a")
     assert torch.equal(stored.dense(), torch.from_numpy(dequantize(packed, kind)))
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what torch computes."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("rows", [3, 30000])
+def test_a_table_is_unpacked_without_torchs_threads_which_would_wait_for_each_other(tmp_path, rows):
+    blocks = np.zeros((rows, 288), np.uint8)
+    stored = GgufReader(written(tmp_path, a=(blocks, GGMLQuantizationType.Q4_K))).tensor("a")
+    with _Operations() as operations:
+        stored.dense()
+    assert operations.count <= 3, "twenty for every megabyte cost twice the processor time"
 
 
 def assert_groups_give(groups, expected):

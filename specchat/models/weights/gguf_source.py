@@ -20,7 +20,7 @@ from torch import Tensor
 from specchat.compiled.machine import usable_cores
 from specchat.errors import DamagedWeights
 from specchat.models.weights.gguf_header import FACTORS, FORMATS, FOUR_BIT, TensorHeader, map_parts, read_header
-from specchat.models.weights.grouped_codes import LAYOUTS, unpacked
+from specchat.models.weights.grouped_codes import unpacked
 from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
 if TYPE_CHECKING:  # imported where a file is read: weights of other formats need no such package
@@ -104,32 +104,30 @@ def _stored(
 
 
 _AT_ONCE = 1 << 20
-"""Bytes that are dequantised at once: what is computed on the way stays in the processor's caches."""
+"""Bytes that one thread dequantises at once: what is computed on the way stays in the processor's caches."""
 
 
 def _dequantised(packed: np.ndarray[Any, Any], kind: GGMLQuantizationType, length: int) -> Tensor:
-    """(rows, length) float32 of (rows, bytes per row); many of them by all cores."""
+    """(rows, length) float32 of (rows, bytes per row); many of them by all cores.
+
+    By numpy, which lets other threads run: torch's threads would wait for each other after each of twenty small steps.
+    """
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize
 
     if kind is GGMLQuantizationType.F32:
         return torch.from_numpy(packed)
     step = max(1, _AT_ONCE // (packed[:1].nbytes or 1))
-    starts = range(0, len(packed), step)
-    out = torch.empty(len(packed), length)
-    if int(kind) in LAYOUTS:
-        data = torch.from_numpy(packed)
-        for at in starts:
-            out[at : at + step] = unpacked(int(kind), data[at : at + step], length).dense()
-        return out
-    numbers = out.numpy()
+    if len(packed) <= step:
+        return torch.from_numpy(np.ascontiguousarray(dequantize(packed, kind), dtype=np.float32))
+    numbers = np.empty((len(packed), length), dtype=np.float32)
 
     def fill(at: int) -> None:
         numbers[at : at + step] = dequantize(packed[at : at + step], kind)
 
-    with ThreadPoolExecutor(usable_cores()) as threads:  # numpy lets other threads run
-        deque(threads.map(fill, starts), maxlen=0)
-    return out
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        deque(threads.map(fill, range(0, len(packed), step)), maxlen=0)
+    return torch.from_numpy(numbers)
 
 
 _GGUF_NAMES = {
