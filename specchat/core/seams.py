@@ -30,6 +30,9 @@ from specchat.core.sampling import Sampling
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import DrawKind, Guess, TokenTree
 
+OnChunk = Callable[[int, int], None] | None
+"""Told how many tokens of a text are read, and of how many, while it is being read; may raise to stop."""
+
 
 class Weights(Protocol):
     """A network's weights and what can be made of them without touching its cache.
@@ -50,8 +53,7 @@ class Weights(Protocol):
         """(n, V) logits of (n, d) states: the final norm, then the head. On an early layer's states, an early head."""
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) float32, on the processor: what a state of mean square 1 is multiplied with to give these tokens'
-        logits. The final norm's factors are in it."""
+        """(n, d) output-head rows of these tokens, the final norm's factors folded in; float32, on the processor."""
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head with rows for these tokens alone, for passes that ask for it (`PassRequest.head`)."""
@@ -99,12 +101,7 @@ class Model(Weights, Protocol):
     def recall(self, tokens: Sequence[int]) -> None:
         """Put back into the cache what was kept of this text elsewhere, where that is more than the cache holds."""
 
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: HiddenStateSink | None = None,
-    ) -> None:
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet.
 
         Ends a round that was not kept: rows of its tree are forgotten. `on_chunk(done, total)` is told about

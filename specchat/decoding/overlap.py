@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
@@ -18,7 +18,7 @@ from specchat.core.reading import Reading
 from specchat.core.request import EVERYTHING, HeadNeeds, Judging, LayerHook, PassRequest
 from specchat.core.round import Round, Verdict
 from specchat.core.sampling import best_tokens
-from specchat.core.seams import Drafter
+from specchat.core.seams import Drafter, OnChunk
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.early_pruning import EarlyHead
 from specchat.decoding.speculate import Cut, Draft, Plan, Speculator, Submitted, take_all
@@ -114,7 +114,7 @@ class Overlapped(Speculator):
     early_layer: int = 0
     candidates: int = 1
 
-    def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+    def start(self, history: Sequence[int], on_chunk: OnChunk = None) -> None:
         """Begin a reply. What was drafted ahead in another one is not used: its draws were made with other noise."""
         self.state.branches, self.state.round = [], None
         super().start(history, on_chunk)

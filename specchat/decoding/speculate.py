@@ -14,7 +14,7 @@ from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.request import EVERYTHING, FIRST, HeadNeeds, Judging, PassRequest
 from specchat.core.round import JointPass, Round, RoundTimings, Verdict
-from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, TreePolicy
+from specchat.core.seams import AcceptanceRule, Controller, Drafter, Model, OnChunk, TreePolicy
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.layer_lens import lens_taps
 from specchat.decoding.state_feed import StateFeed, wants_states
@@ -100,7 +100,7 @@ class Speculator:
         self._drafter_needs = self.drafter.needs
         self._on_host = self.target.device.type == "cpu"
 
-    def start(self, history: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+    def start(self, history: Sequence[int], on_chunk: OnChunk = None) -> None:
         """Read the prompt up to its last token, which is the first root. Synchronises: its time counts in no round."""
         self.feed.read(self.target, history[:-1], on_chunk)
         self.drafter.start(history)

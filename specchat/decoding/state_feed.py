@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.core.budget import Budget
 from specchat.core.round import Round
-from specchat.core.seams import Drafter, Model
+from specchat.core.seams import Drafter, Model, OnChunk
 from specchat.core.states import HiddenStateSink, PickedRows, TextStates
 from specchat.core.tree import ROOT
 from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptTexts
@@ -123,7 +123,7 @@ class StateFeed:
         kept.put(self._given[:end], -(-first // BLOCK_TOKENS), content)
         waiting[:] = [together.since(end)] if states.end > end else []
 
-    def read(self, target: Model, text: Sequence[int], on_chunk: Callable[[int, int], None] | None = None) -> None:
+    def read(self, target: Model, text: Sequence[int], on_chunk: OnChunk = None) -> None:
         """Make the target hold a text. States of tokens that are put off come with the next round."""
         tap = self.drafter.hidden_state_sink
         if tap is None:

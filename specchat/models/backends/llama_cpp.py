@@ -8,7 +8,7 @@ accepted path is kept, and becomes the text's.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from specchat.compiled import machine as host
 from specchat.config.values import ModelSpec, gguf_parts
 from specchat.core.reading import Counters, HeadOutput, HeadTensors, Reading
 from specchat.core.request import DEFAULT_REQUEST, PassRequest
+from specchat.core.seams import OnChunk
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import NotEnoughMemory, UsageError
@@ -111,12 +112,7 @@ class LlamaCppModel(FixedPasses):
     def recall(self, tokens: Sequence[int]) -> None:
         """llama.cpp has a cache of its own, whose rows are not kept."""
 
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: HiddenStateSink | None = None,
-    ) -> None:
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
         """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
         self._tree = None
         self.rows.read_prefix(tokens, lambda plan: self._read_text(plan.tokens, tap), on_chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, cast
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.core.reading import Reading
 from specchat.core.request import CHUNK_TOKENS, HeadNeeds, HeadOfSome, PassRequest
-from specchat.core.seams import Model
+from specchat.core.seams import Model, OnChunk
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import TokenTree
 from specchat.errors import CombinationError
@@ -212,12 +212,7 @@ class CachedModel(ABC, Generic[Own]):
         return bool((one - other).abs().max() <= _NEAR * one.abs().max())
 
     @torch.inference_mode()
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: HiddenStateSink | None = None,
-    ) -> None:
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
         def read(plan: PassPlan) -> None:
             watch = None if tap is None else LayerWatch(plan, PassRequest(taps=tap.layers))
             self._read_text(plan, watch)
@@ -316,12 +311,7 @@ class FixedPasses:
         """A head that picks these tokens' logits out of all of them."""
         return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
 
-    def view(
-        self,
-        layers: Collection[int] | None = None,
-        skip_attention: Collection[int] = (),
-        skip_mlp: Collection[int] = (),
-    ) -> NoReturn:
+    def view(self, *parts: object, **named: object) -> NoReturn:
         self._refuse()
 
     def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int]) -> NoReturn:

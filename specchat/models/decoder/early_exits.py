@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specchat.core.reading import HeadOutput, Reading
 from specchat.core.request import CHUNK_TOKENS, DEFAULT_REQUEST, ExtraRow, PassRequest
+from specchat.core.seams import OnChunk
 from specchat.core.states import HiddenStateSink
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import UsageError
@@ -181,12 +182,7 @@ class EarlyExits(Level):
     def with_new_cache(self) -> Decoder:
         return EarlyExits(self._whole, self._depths, self._sure)
 
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: HiddenStateSink | None = None,
-    ) -> None:
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
         """As `Model.prefill`. Levels above read a text once a chunk of it waits, or a node goes on to them."""
         assert tap is None, "states of a draft model's text are not asked for"
         super().prefill(tokens, on_chunk)

@@ -16,7 +16,7 @@ from specchat.config.directories import private_dir
 from specchat.config.kept_files import write_whole
 from specchat.core.reading import Counters, LogProbabilities, NamedInMemory, Reading, RowInMemory
 from specchat.core.request import DEFAULT_REQUEST, PassRequest
-from specchat.core.seams import TargetElsewhere
+from specchat.core.seams import OnChunk, TargetElsewhere
 from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, TokenTree
 from specchat.errors import ModelError, PlanRefused, TargetLost
@@ -77,12 +77,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
     def recall(self, tokens: Sequence[int]) -> None:
         """What was read of other texts is not kept."""
 
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        on_chunk: Callable[[int, int], None] | None = None,
-        tap: HiddenStateSink | None = None,
-    ) -> None:
+    def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
         """Make the cache there hold exactly these tokens, reading only what it does not hold yet."""
         if not tokens and not self._there:
             self._forget()
@@ -103,7 +98,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
         taps: list[int],
         before: int,
         total: int,
-        on_chunk: Callable[[int, int], None] | None,
+        on_chunk: OnChunk,
         tap: HiddenStateSink | None,
     ) -> None:
         """One request of a text, of which so many missing tokens were read `before`. States are given to the tap when
