@@ -47,7 +47,7 @@ class SpecchatError(Exception):
 
 
 class UsageError(SpecchatError):
-    """What was asked for does not exist or does not fit."""
+    """Something that was asked for does not exist or does not fit."""
 
     exit_code = 2
 

@@ -44,7 +44,7 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """What refused branches leave of their node.
+    """The share of a node's law that refused branches leave.
 
     A draw x from g below a node of weight w gets the weight min(1, w r(x) / g(x)). If its branch is accepted with that
     probability, x follows with min(w r(x), g(x)). The node itself gives what is missing from w r(x): it is accepted

@@ -150,7 +150,7 @@ class RuleRow:
 
 @dataclass(frozen=True)
 class SamplingTable:
-    """What was found where the target samples like this."""
+    """The figures found where the target samples like this."""
 
     name: str
     sampling: Sampling

@@ -1,4 +1,4 @@
-"""Which pair of the catalog is better than a small one and fits this machine: memory, disk, and the network."""
+"""The pair of the catalog that is better than a small one and fits this machine: memory, disk, and the network."""
 
 from __future__ import annotations
 

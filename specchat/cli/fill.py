@@ -24,7 +24,7 @@ _STEPS = 2000
 
 
 class FillDrafter(StrEnum):
-    """What guesses the tokens of blanks."""
+    """The drafters of `specchat fill`: each guesses the tokens of blanks."""
 
     self = "self"
     ngram = "ngram"

@@ -31,7 +31,7 @@ _REPLY = 1
 
 @dataclass(frozen=True)
 class Asked:
-    """What every form of `run` is given, by the names of its options."""
+    """The arguments that every form of `run` is given, by the names of its options."""
 
     prompt: str | None
     settings: dict[str, Any]

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class NativeUnavailable(ModelError):
-    """What is written in C is not available on this machine; torch or Python does the same instead."""
+    """The compiled C is not available on this machine; torch or Python does the same instead."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What this machine has: its processor and the compiler's option for it, cores and memory that may be taken.
+"""This machine: its processor and the compiler's option for it, cores and memory that may be taken.
 
 As Linux and its control groups (version 2 and 1) tell, or macOS by the names that `sysctl` lists. Needs no torch.
 """

@@ -1,4 +1,4 @@
-"""What models.toml and mirrors.toml say: models with their files and sources, pairs, trained drafters, mirrors.
+"""The catalog of models.toml and mirrors.toml: models with their files and sources, pairs, trained drafters, mirrors.
 
 The shipped models.toml is read first, the user's own on top of it by name, and mirrors are added to the models.
 """

@@ -37,7 +37,7 @@ _Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a datastore holds. Behind every text stands an end mark, the largest number, which is not a token.
+    """A datastore in numbers. Behind every text stands an end mark, the largest number, which is not a token.
 
     Args:
         target: the model whose tokens these are; `vocabulary` decides whether another one has the same.

@@ -1,4 +1,4 @@
-"""What drafters have learnt from the user's chats, as files: one for each target and drafter, bounded and private."""
+"""States that drafters learnt from the user's chats, as files: one for each target and drafter, bounded and private."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from specchat.settings import SPECULATION, Settings
 
 @dataclass(frozen=True)
 class Saved:
-    """What was written where: keys set, and keys removed because without them the value is the same."""
+    """The keys that were written, and where; and those removed because without them the value is the same."""
 
     file: Path
     table: str

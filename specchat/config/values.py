@@ -1,4 +1,4 @@
-"""What the configuration files say, as frozen values: models and their sources, pairs, mirrors."""
+"""The configuration files' contents as frozen values: models and their sources, pairs, mirrors."""
 
 from __future__ import annotations
 

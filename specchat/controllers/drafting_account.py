@@ -1,4 +1,4 @@
-"""What drafting has gained lately against plain rounds, counted in tokens: while some are left, drafting goes on."""
+"""An account of the tokens that drafting gained lately over plain rounds: while some are left, drafting goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of drafting's account between engines, checked field by field when it is read.
+"""The part of drafting's account that is kept between engines, checked field by field when it is read.
 
 The account itself is another module: it also runs where a GPU is measured and msgspec is missing.
 """
@@ -20,7 +20,7 @@ _Balance = Annotated[float, msgspec.Meta(ge=0.0, le=100.0)]
 
 
 class KeptStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept of `RoundStatistics`: means, and lines as their values at 0 and their slopes."""
+    """The kept part of `RoundStatistics`: means, and lines as their values at 0 and their slopes."""
 
     accepted: Annotated[tuple[_Share, ...], msgspec.Meta(max_length=4096)]
     rate: _Share
@@ -40,7 +40,7 @@ class KeptStatistics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeptAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is kept of `Goodput`: of rounds in which models might run, and of the others."""
+    """The kept part of `Goodput`: of rounds in which models might run, and of the others."""
 
     verify: Annotated[tuple[_PassSeconds, ...], msgspec.Meta(min_length=len(ROWS), max_length=len(ROWS))]
     statistics: KeptStatistics

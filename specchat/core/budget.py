@@ -1,4 +1,4 @@
-"""How hard to speculate in one round."""
+"""The budget of a round: how many nodes, how deep, how wide, and the least probability that pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled code takes of drafters that it asks by itself, while it grows a whole tree in one call."""
+"""Guesses for compiled code, which asks drafters by itself while it grows a whole tree in one call."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Asked = CompiledLookup | CompiledTable | CompiledNetwork
 
 @dataclass(frozen=True)
 class RankShape:
-    """Whose guesses get children in a static tree, as numbers: nodes of the shape, the root first.
+    """A static tree's shape as numbers: which guesses get children; nodes of the shape, the root first.
 
     Args:
         widths: of each node how many children it gets.

@@ -1,4 +1,4 @@
-"""What a reply must be (a JSON schema, an expression, a grammar), as a mask over the target's law at every node.
+"""Constraints of a reply (a JSON schema, an expression, a grammar) as masks over the target's law at every node.
 
 llguidance compiles it and knows which tokens may follow; it is imported only where a constraint is asked for.
 """
@@ -57,7 +57,7 @@ _JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", 
 
 @dataclasses.dataclass(frozen=True)
 class ConstraintSource:
-    """What a reply must be.
+    """The source of a constraint: a schema, an expression or a grammar, as text.
 
     Args:
         text: the schema, the expression or the grammar (Lark); empty for any JSON object.

@@ -1,4 +1,4 @@
-"""What a round knows: the text so far, how the target samples, the noise."""
+"""The context of a round: the text so far, how the target samples, the noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specchat.core.tree import DrawKind, TokenTree
 
 @dataclass
 class Context:
-    """What a round knows: the text so far, how the target samples, the noise.
+    """The context of a round: the text so far, how the target samples, the noise.
 
     Args:
         history: prompt and reply so far; the last token is the root. Grows by `emit`.

@@ -1,4 +1,4 @@
-"""What a round's parts cost on this machine, as measured."""
+"""The measured costs of a round's parts on this machine."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 @dataclass(frozen=True)
 class Ahead:
-    """What will be asked of a tree that begins, where no other drafter takes part: what one call may compute.
+    """The questions that follow in a tree that begins, where no other drafter takes part: one call may compute them.
 
     Args:
         width: guesses that are asked for after each node.
@@ -75,7 +75,7 @@ class Guessed:
 
 
 class TrainedNetwork(Protocol):
-    """What probably follows, by a small network that was trained to guess it from the target's own states?"""
+    """A small network that was trained to guess, from the target's own states, the tokens that follow."""
 
     layers: frozenset[int]
     """Of the target, whose states it reads."""
@@ -162,7 +162,7 @@ class JudgedReply:
 
 @dataclass(frozen=True)
 class LearningFigures:
-    """What was learnt, and what it was worth on the most recent text, measured before that was learnt from.
+    """Figures of learning, and of its worth on the most recent text, measured before that was learnt from.
 
     Args:
         replies, tokens: recorded so far, those that have been forgotten since included.

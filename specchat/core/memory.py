@@ -1,4 +1,4 @@
-"""How much memory a pair may take, and how much a round takes."""
+"""The memory that a pair may take, and that a round takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LAWS_BYTES = 40
 
 @dataclass
 class TextClaim:
-    """What a text takes part with in the passes that several texts share.
+    """A text's part in the passes that several texts share.
 
     Args:
         tokens: of the text.
@@ -106,7 +106,7 @@ class NetworkMemory:
 
 @dataclass(frozen=True)
 class PairMemory:
-    """What reading and writing with a pair takes on top of its weights, predicted from sizes alone.
+    """The memory that reading and writing with a pair takes on top of its weights, predicted from sizes alone.
 
     Rows of logits are most of it: (nodes, V) of the target, and as much again of a draft model, which keeps what it
     said about every node until the round is over.

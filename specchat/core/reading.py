@@ -18,7 +18,7 @@ from specchat.core.states import TextStates
 
 @record
 class Elsewhere:
-    """What a target on another machine says beside the head's output.
+    """The answer of a target on another machine beside the head's output.
 
     Args:
         took_s: seconds that the pass, and judging, took there.
@@ -33,7 +33,7 @@ class Elsewhere:
 
 @record
 class Reading:
-    """What a network says after every node it read.
+    """The results of a pass: the head's output, and states, after every node that was read.
 
     Args:
         nodes: (R,) the nodes read in this pass, ascending.
@@ -154,7 +154,7 @@ def _named(likeliest: Tensor | None, rows: list[int], count: int) -> list[list[i
 
 @dataclass
 class Counters:
-    """What a model has computed since it was loaded. Tests use these counters to check that work was really saved."""
+    """Counters of a model's work since it was loaded. Tests use these counters to check that work was really saved."""
 
     passes: int = 0
     rows: int = 0

@@ -164,7 +164,7 @@ class Judging:
 
 @record
 class PassRequest:
-    """What all parts of an engine together ask of one pass.
+    """The request for one pass, joined from those of all parts of an engine.
 
     Args:
         taps: layers whose states are wanted: of every node, of every extra row, and of the tokens of the text that are

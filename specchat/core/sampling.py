@@ -288,7 +288,7 @@ def _wider_and_wider(logits: Tensor, sampling: Sampling) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class Truncation:
-    """What survives in n rows of scores. Tokens of equal scores survive together, so their order decides nothing.
+    """Surviving tokens of n rows of scores. Tokens of equal scores survive together, so their order decides nothing.
 
     Args:
         least: (n, 1) a token survives if its score is this or more.

@@ -79,7 +79,7 @@ class Weights(Protocol):
 
 
 class Model(Weights, Protocol):
-    """What does this network say after every node? The same thing serves as target and as draft model.
+    """A network with a cache, which reads token trees. Target and draft model are both one.
 
     A text longer than `context_tokens` is not refused here: callers keep within it, as `decoding.conversation` does by
     refusing long prompts and ending replies. A tree may reach a little beyond it.

@@ -22,7 +22,7 @@ _Z = 1.959964  # the normal law's 97.5 % point
 
 @dataclass(frozen=True)
 class Speedup:
-    """What plain decoding would have taken over what the reply took, with its 95 % interval."""
+    """The time of plain decoding over that of the reply, with its 95 % interval."""
 
     value: float
     low: float

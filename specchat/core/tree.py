@@ -16,7 +16,7 @@ ROOT: Final = 0
 
 
 class DrawKind(Enum):
-    """What is guaranteed about a draw's distribution.
+    """The guarantee about a draw's distribution.
 
     `IID` and `WOR` (without replacement) promise: given everything that decided whether this draw happens and
     stays, its token is distributed as the recorded q. Whatever cannot promise that is a `POINT`.

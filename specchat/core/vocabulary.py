@@ -1,4 +1,4 @@
-"""What the tokens of a model are: enough to go over from one model's tokens to another's."""
+"""A model's table of tokens: enough to go over from one model's tokens to another's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parts fit together, computed from settings and from what methods declare. Nothing is built for it.
+"""Checks that parts fit together, from settings and from what methods declare. Nothing is built for it.
 
 Names, options and requirements are read from the tables, without torch. A method's class is imported only where a rule
 may ask for sampled draws, which no rule does at temperature 0.

@@ -30,7 +30,7 @@ NOTATION = "three or more underscores are a blank of as many tokens, and __12__ 
 
 
 class AnyOrderNetwork(Protocol):
-    """What filling asks of a network; see `models.any_order.AnyOrderModel`."""
+    """The network that filling needs; see `models.any_order.AnyOrderModel`."""
 
     vocab_size: int
     counters: Counters

@@ -62,7 +62,7 @@ class Branch:
 
 @dataclass
 class AheadState:
-    """What a loop carries from round to round.
+    """The state that a loop carries from round to round.
 
     Args:
         drafter: the one that may draft ahead. Where another one stands before it, as under a constraint, rounds are

@@ -42,7 +42,7 @@ class Plan:
 
 @record
 class Draft:
-    """What a round lets the target read: a frozen tree, and what else is asked of the pass over it.
+    """The draft of a round: a frozen tree for the target to read, and what else is asked of the pass over it.
 
     Args:
         passes: forward passes of draft models that it took.

@@ -1,4 +1,4 @@
-"""What every token is in bytes and in words, and how a chat becomes tokens.
+"""The tokenizer: every token in bytes and in words, and a chat as tokens.
 
 A chat template is a program that comes with the weights. transformers runs it in a sandbox, which keeps it from files
 and from Python's own parts, but lets it loop for ever and write without end: it runs here within bounds.
@@ -30,7 +30,7 @@ _CHARACTERS_PER_S = 50_000
 
 
 class Vocabulary(TokenTable, Protocol):
-    """What the engine asks of a tokenizer."""
+    """A tokenizer as the engine uses it."""
 
     def token_label(self, token: int) -> str:
         """The token as the tree shows it: its text, `⟨e2⟩` for half characters, special tokens by name."""

@@ -1,4 +1,4 @@
-"""Which drafter settings ask for, with its options and members: enough to compare and check without building it."""
+"""The drafter that settings ask for, with its options and members: enough to compare and check without building it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DrafterChoice:
-    """What identifies a drafter: while it stays the same, a change of settings keeps what the drafter has learnt.
+    """The identity of a drafter: while it stays the same, a change of settings keeps what the drafter has learnt.
 
     Args:
         number: 1, 2, … where drafters of this name are used more than once, at whatever level; else 0.

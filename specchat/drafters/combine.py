@@ -1,4 +1,4 @@
-"""What drafters that are made of others share: members told together, their guesses merged by learnt acceptance."""
+"""Bases of drafters that are made of others: members told together, guesses merged by learnt acceptance."""
 
 from __future__ import annotations
 

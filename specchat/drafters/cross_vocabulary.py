@@ -49,7 +49,7 @@ class Merged(NamedTuple):
 
 
 class TranslatedGuesses(NamedTuple):
-    """What is said after R nodes of the draft model's tree, before equal guesses are joined.
+    """The guesses after R nodes of the draft model's tree, before equal ones are joined.
 
     Args:
         named: (R, C) the draft tokens.

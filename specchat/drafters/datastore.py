@@ -41,7 +41,7 @@ _count = itemgetter(1)
 
 
 class _Heard(NamedTuple):
-    """What one match says about the next token.
+    """The next token's counts by one match.
 
     Args:
         source: who the tree says proposed its tokens.
@@ -59,7 +59,7 @@ class _Heard(NamedTuple):
 
 
 class DatastoreDrafter(Drafter):
-    """What followed the last words in prompt and reply, and in a file of texts, merged by match length and count.
+    """Guesses what followed the last words in prompt and reply, and in a file of texts, by match length and count.
 
     The longest match comes first, the text's before the datastore's where they are equally long. A match is trusted
     as far as matches of its source and length held the right token so far; what is left of the probability goes to the

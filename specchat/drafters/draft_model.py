@@ -357,7 +357,7 @@ class TokenCounts:
 
 
 class FrequentHead:
-    """What a draft model's passes ask for: logits of the frequent tokens, where its vocabulary is larger.
+    """The head that a draft model's passes ask for: of the frequent tokens alone, where its vocabulary is larger.
 
     Frequent are the tokens that the target wrote most in this user's chats, and after them those with the lowest
     numbers: a tokenizer that is trained by merging pairs or by likelihood numbers its tokens by frequency. In English

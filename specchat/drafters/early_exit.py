@@ -90,7 +90,7 @@ class EarlyExit(ViewDrafter):
 
 @dataclass
 class ExitRecord:
-    """What is known of one exit; newer tokens weigh more.
+    """The record of one exit; newer tokens weigh more.
 
     Args:
         right, seen: weights of the tokens it would have guessed, and of all.

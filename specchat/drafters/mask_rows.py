@@ -223,7 +223,7 @@ class MaskRowsDrafter(Drafter):
 
 
 class _Said(NamedTuple):
-    """What the target said after m masks.
+    """The target's likeliest tokens after m masks.
 
     Args:
         logits: (m, V).
@@ -269,7 +269,7 @@ that follows."""
 
 
 class MaskStates:
-    """What it is worth that the node accepted last carried so many masks: the state in which the next round begins.
+    """The worth of the state in which a round begins: how many masks the node accepted last carried.
 
     States follow one another as a Markov chain, and a round's tokens are its reward. With ρ the steady state's tokens a
     round, the worth h of a state solves h + ρ = r + P h. So a mask counts for the guess it makes, and also for the
@@ -308,7 +308,7 @@ class MaskStates:
 
 
 class RowPrice:
-    """What one more row of the target's pass costs, in tokens that could be written in its time: measured, not told."""
+    """The price of a further row of the target's pass, in tokens that could be written in its time, as measured."""
 
     def __init__(self) -> None:
         self._times = RecentLinearFit()

@@ -1,4 +1,4 @@
-"""How an option names the drafters that another one is made of: `suffix(depth=8), suffix(depth=64)`."""
+"""Drafters that another one is made of, as an option names them: `suffix(depth=8), suffix(depth=64)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `assemble` hands every drafter: whatever a drafter may be built from."""
+"""The parts that `assemble` hands every drafter: whatever a drafter may be built from."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FurtherDraft:
 
 @dataclass(frozen=True)
 class PairResources:
-    """What a pair has for its drafters besides target and first draft model, and how much memory they may take.
+    """The resources of a pair for its drafters besides target and first draft model, and the memory they may take.
 
     Args:
         vocabulary, draft_vocabulary: the tokens of the target and of the draft model; one object where they are the
@@ -127,7 +127,7 @@ NO_RESOURCES = PairResources()
 
 @dataclass(frozen=True)
 class Parts:
-    """What one drafter may be built from.
+    """The parts that one drafter may be built from.
 
     Args:
         target: the target's weights. Its cache is not the drafter's to touch: it takes a view, or a copy with a cache

@@ -99,7 +99,7 @@ Source = TypeVar("Source")
 
 
 class Likeliest(NamedTuple):
-    """What one pass says after R nodes: C tokens of each, the likeliest first.
+    """The likeliest tokens by one pass after R nodes: C of each, the likeliest first.
 
     Args:
         tokens: (R, C) the tokens.
@@ -126,7 +126,7 @@ class Likeliest(NamedTuple):
 
 
 class LikeliestByNode(Generic[Source]):
-    """What all passes over one tree say, found by node."""
+    """The likeliest tokens by all passes over one tree, found by node."""
 
     def __init__(self) -> None:
         self._at: dict[int, tuple[Likeliest, int, Source]] = {}

@@ -1,4 +1,4 @@
-"""What drafters share that draft with a part of the target: a view of it, on the target's own rows of the text."""
+"""The base of drafters that draft with a part of the target: a view of it, on the target's own rows of the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens followed every short run of tokens in a growing text, and how often."""
+"""An index of n-grams: the tokens that followed every short run in a growing text, and how often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests are allowed: those with the key, for a name of this server, and from no other site's page."""
+"""The check of requests: they need the key and a name of this server, and come from no other site's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every API's answers share: the response that sends replies, whole or as a stream, and their figures."""
+"""The base of every API's answers: the response that sends replies, whole or as a stream, and their figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Sent = tuple[str, dict[str, Any] | None]
 
 
 class Answer:
-    """What an API sends about the replies to one request.
+    """The messages of an API about the replies to one request.
 
     Args:
         readers: of replies, the first of which has begun.
@@ -43,19 +43,19 @@ class Answer:
         raise NotImplementedError
 
     def opening(self, index: int) -> list[Sent]:
-        """What is sent when a reply begins."""
+        """Messages for the beginning of a reply."""
         return []
 
     def pieces(self, index: int, pieces: Sequence[Piece]) -> list[Sent]:
-        """What further pieces of a reply make due."""
+        """Messages that further pieces of a reply make due."""
         raise NotImplementedError
 
     def closing(self, index: int) -> list[Sent]:
-        """What is sent when a reply is over."""
+        """Messages for the end of a reply."""
         return []
 
     def end(self) -> list[Sent]:
-        """What is sent when all are."""
+        """Messages for the end of all replies."""
         return []
 
     def broken(self, error: ApiError) -> Sent:
@@ -119,11 +119,11 @@ class BlockAnswer(Answer):
         raise NotImplementedError
 
     def text_delta(self, text: str) -> list[Sent]:
-        """It goes on."""
+        """Further text of the block."""
         raise NotImplementedError
 
     def text_ends(self, text: str) -> list[Sent]:
-        """It is complete."""
+        """The end of a block of text."""
         raise NotImplementedError
 
     def call_block(self, call: Call) -> list[Sent]:

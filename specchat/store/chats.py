@@ -1,4 +1,4 @@
-"""What can be asked of the chats and changed in them, as SQL over one connection."""
+"""Questions to the stored chats and changes of them, as SQL over one connection."""
 
 from __future__ import annotations
 

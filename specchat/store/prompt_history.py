@@ -31,7 +31,7 @@ _ATTACHED = '\n\n<file path="'
 
 
 class _Line(msgspec.Struct):
-    """What a line of the file says."""
+    """A line of the file."""
 
     text: str
 

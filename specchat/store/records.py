@@ -1,4 +1,4 @@
-"""What is kept of a chat: its messages as a tree, and how each reply was made."""
+"""Records of a chat as it is kept: its messages as a tree, and how each reply was made."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ def clipped_gain(log_ratio: Tensor, advantage: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NextTokens:
-    """What follows at n places that are drafted for from anchors: the target's likeliest tokens, and the text's.
+    """The tokens that follow at n places that are drafted for from anchors: the target's likeliest, and the text's.
 
     Args:
         rows, anchors: (n,) numbers of texts, and the places from which it is drafted.

@@ -1,4 +1,4 @@
-"""How large or small a value in a message may be: types that the decoder enforces, field by field."""
+"""Bounds of the values in messages: types that the decoder enforces, field by field."""
 
 from __future__ import annotations
 

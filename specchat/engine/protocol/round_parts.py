@@ -113,7 +113,7 @@ class LayerTop(Struct, frozen=True):
 
 
 class Lens(Struct, frozen=True):
-    """What the target's norm and head make of its states after each of its layers, at the place of one token.
+    """The likeliest tokens by the target's norm and head after each of its layers, at the place of one token.
 
     The last entry is the target's likeliest token, which sampling, a penalty or a constraint may replace, and the layer
     from which on it stayed so.

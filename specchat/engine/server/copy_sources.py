@@ -1,4 +1,4 @@
-"""Which message of the chat a copied token was copied from, and the words before it there."""
+"""The message of the chat that a copied token was copied from, and the words before it there."""
 
 from __future__ import annotations
 

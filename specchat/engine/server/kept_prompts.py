@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class KeptPrompts:
-    """What the models of one target's pair have read.
+    """The texts that the models of one target's pair have read.
 
     Attributes:
         cache: the blocks.

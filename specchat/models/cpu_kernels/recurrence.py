@@ -66,7 +66,7 @@ class CFollowing(ctypes.Structure):
 
 @record
 class ScanInputs:
-    """What a recurrent layer gives for n rows, float32: what recurrence.h says of these names.
+    """The inputs of a recurrent layer's scan for n rows, float32; recurrence.h says what each is.
 
     Args:
         q, k: (n, key heads, keys).

@@ -1,4 +1,4 @@
-"""Which cache row holds what: the bookkeeping of prefixes, rounds and kept paths that every cached model shares."""
+"""The rows of a cache by token: the bookkeeping of prefixes, rounds and kept paths that every cached model shares."""
 
 from __future__ import annotations
 

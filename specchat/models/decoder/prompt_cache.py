@@ -1,4 +1,4 @@
-"""What models have read of texts, kept in blocks of tokens: in memory as a tree of prefixes, and on the disk.
+"""The prompt cache: what models read of texts in blocks of tokens, in memory as a tree of prefixes, and on the disk.
 
 A block is found by a key made of everything that its content follows from: the model, and all tokens of the text up to
 the block's end. So texts share the blocks of what they have in common, whoever read it.

@@ -25,7 +25,7 @@ Trouble = Literal["", "files", "shape", "tokens"]
 
 @dataclass(frozen=True)
 class PairCheck:
-    """What stands against a pair, in words; empty where nothing is known to.
+    """The objections to a pair, in words; empty where none is known.
 
     `refusals` say why it cannot work, `trouble` what they are about, `remarks` what is slower than it could be.
     `needed_bytes` is the main memory that a processor would take for it, None where sizes are not known.

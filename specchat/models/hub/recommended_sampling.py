@@ -1,4 +1,4 @@
-"""How a model's makers recommend to sample from it, as far as its files say so. Torch-free."""
+"""The sampling settings that a model's makers recommend, as far as its files say so. Torch-free."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MOST_BYTES = 4096
 
 
 class _Place(msgspec.Struct, forbid_unknown_fields=True):
-    """Who a rank is, and where all meet."""
+    """A rank's number, and where all meet."""
 
     rank: int
     size: int

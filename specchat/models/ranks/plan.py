@@ -1,4 +1,4 @@
-"""What the first rank tells the others: which pass to compute, which rows to keep. Checked in one place, here."""
+"""Messages of the first rank to the others: which pass to compute, which rows to keep. They are checked here alone."""
 
 from __future__ import annotations
 

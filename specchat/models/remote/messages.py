@@ -174,7 +174,7 @@ class Hello(PlanMessage, tag=0):
 
 
 class Said(PlanMessage, tag=1):
-    """What is being loaded."""
+    """The stage of loading."""
 
     text: Text
 
@@ -212,7 +212,7 @@ class Done(PlanMessage, tag=4):
 
 
 class Verdict(PlanMessage):
-    """What the rule decided, and log-probabilities of the children of visited nodes and of the bonus."""
+    """The rule's decision, and log-probabilities of the children of visited nodes and of the bonus."""
 
     path: Numbers
     bonus: Number

@@ -314,7 +314,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
 
 
 class RemoteHead:
-    """What a pass there said: the likeliest tokens, and all logits once somebody looks at them."""
+    """The head's output of a pass there: the likeliest tokens, and all logits once somebody looks at them."""
 
     logsumexp: Tensor | None = None
     tokens: Tensor | None = None

@@ -118,7 +118,7 @@ _LEAST_TENSOR_BYTES = 8 + 4 + 4 + 8
 
 
 class _Damaged(Exception):
-    """What is wrong with a file, without its name."""
+    """A complaint about a file, without its name."""
 
 
 @dataclass(frozen=True)
@@ -457,7 +457,7 @@ _OTHER_FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
 
 @dataclass(frozen=True)
 class RotationScaling:
-    """What the angles per position are divided by.
+    """The divisors of the angles per position.
 
     Args:
         linear: by this everywhere that attention reaches the whole text.

@@ -1,4 +1,4 @@
-"""What a model's files say about it before it is loaded: whether it can run here, how large it is, its tokens.
+"""A model as its files describe it before it is loaded: whether it can run here, how large it is, its tokens.
 
 Torch-free and quick, so that a list of pairs can be judged while a chat goes on. Loading checks again.
 """

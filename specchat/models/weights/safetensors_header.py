@@ -1,4 +1,4 @@
-"""What a folder of safetensors holds: every tensor with its file, sizes and format, checked. Needs no torch."""
+"""The tensors of a folder of safetensors: each with its file, sizes and format, checked. Needs no torch."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ _INNER = ("normalizers", "pretokenizers", "processors")
 
 
 class _Parts(TypedDict, total=False):
-    """What is looked at of the file. The vocabulary is nearly all of it."""
+    """The parts of the file that are looked at. The vocabulary is nearly all of it."""
 
     normalizer: Any
     pre_tokenizer: Any

@@ -1,5 +1,5 @@
-"""What transformers makes of a model's files, kept in the cache: a GGUF file's configuration and tokenizer, converted
-once, and what it read in a configuration, since asking it again takes a second and 100 MB.
+"""Results of transformers, kept in the cache: a GGUF file's configuration and tokenizer, converted once, and read
+configurations, since asking it again takes a second and 100 MB.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a decoder's weights are read: one set of names for all file formats, and sources derived from others.
+"""Sources of a decoder's weights: one set of names for all file formats, and sources derived from others.
 
 A derived source rounds weights to 4 bits, puts rows that rotate together side by side, or scales.
 """
