@@ -276,7 +276,7 @@ class LeadingCache(KVCache):
         super().__init__(layers, max_rows, beside=beside)
         self._network, self._ranks = network, network.ranks
         self.number = self._ranks.number(self)
-        with self._ranks.told(p.NewCache(self.number, network.number, sorted(layers), max_rows, max_rows)):
+        with self._ranks.told(p.NewCache(self.number, network.number, sorted(layers), max_rows)):
             pass
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:

@@ -310,7 +310,7 @@ class Follower:
                 network = self._network(message.network)
                 p.check_cache(message, network.shape.layers)
                 cache = network.new_cache(message.layers, message.max_rows)
-                tables = RotationTables(network.shape, network.device, message.context_tokens)
+                tables = RotationTables(network.shape, network.device, message.max_rows)
                 self._caches[message.cache] = _HeldCache(message.network, cache, tables)
             case p.Run():
                 self._run(message)

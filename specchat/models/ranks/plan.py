@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Annotated, TypeVar
 
@@ -60,7 +60,6 @@ class NewCache(PlanMessage, tag=1):
     network: Number
     layers: Numbers
     max_rows: Number
-    context_tokens: Number
 
 
 class Run(PlanMessage, tag=3):
@@ -176,6 +175,7 @@ class Report(PlanMessage):
     error: str = ""
 
 
+_Decoded = TypeVar("_Decoded")
 _encoder = msgspec.msgpack.Encoder()
 _envelopes, _reports = msgspec.msgpack.Decoder(Envelope), msgspec.msgpack.Decoder(Report)
 
@@ -186,22 +186,20 @@ def encoded(message: Envelope | Report) -> bytes:
 
 def envelope_of(data: bytes) -> Envelope:
     """A message that arrived; PlanRefused: it is none."""
-    return _decoded(_envelopes.decode, data)
+    return decoded(_envelopes, data, "a message between ranks is none")
 
 
 def report_of(data: bytes) -> Report:
     """A rank's report; PlanRefused: it is none."""
-    return _decoded(_reports.decode, data)
+    return decoded(_reports, data, "a message between ranks is none")
 
 
-_Decoded = TypeVar("_Decoded", Envelope, Report)
-
-
-def _decoded(decode: Callable[[bytes], _Decoded], data: bytes) -> _Decoded:
+def decoded(decoder: msgspec.msgpack.Decoder[_Decoded], data: bytes, refusal: str) -> _Decoded:
+    """A message of the decoder's type; PlanRefused, which begins with `refusal`: it is none."""
     try:
-        return decode(data)
+        return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise PlanRefused(f"a message between ranks is none: {error}") from None
+        raise PlanRefused(f"{refusal}: {error}") from None
 
 
 def demand(holds: object, what: str) -> None:
@@ -257,7 +255,7 @@ def check_load(load: Load, ranks: int) -> None:
 def check_cache(new: NewCache, layers: int) -> None:
     """Refuse a cache of other layers, or without bounds."""
     demand(_below(new.layers, layers), "a layer that there is not")
-    demand(new.max_rows <= 1 << 30 and new.context_tokens <= 1 << 27, "a cache without bounds")
+    demand(new.max_rows <= 1 << 27, "a cache without bounds")
 
 
 def check_keep(keep: Keep, capacity: int) -> None:

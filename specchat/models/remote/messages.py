@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import msgspec
 import torch
@@ -15,8 +15,7 @@ from specchat.core.reading import Elsewhere
 from specchat.core.request import Judging
 from specchat.core.sampling import Sampling
 from specchat.core.tree import STORED, DrawKind, Guess, TokenTree
-from specchat.errors import PlanRefused
-from specchat.models.ranks.plan import MOST_BYTES, MOST_ROWS, Above, Number, Numbers, PlanMessage, demand
+from specchat.models.ranks.plan import MOST_BYTES, MOST_ROWS, Above, Number, Numbers, PlanMessage, decoded, demand
 
 PROTOCOL = 1
 """Of these messages."""
@@ -280,7 +279,6 @@ Answer = Hello | Said | Opened | Progress | Done | Passed | Tensors | States | S
 _encoder = msgspec.msgpack.Encoder()
 _calls = msgspec.msgpack.Decoder(Call)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-_Decoded = TypeVar("_Decoded")
 
 
 def encoded(message: Call | Answer) -> bytes:
@@ -292,19 +290,12 @@ def encoded(message: Call | Answer) -> bytes:
 
 def call_of(data: bytes) -> Call:
     """A request that arrived; PlanRefused: it is none."""
-    return _decoded(_calls.decode, data)
+    return decoded(_calls, data, "what arrived is no message")
 
 
 def answer_of(data: bytes) -> Answer:
     """An answer that arrived; PlanRefused: it is none."""
-    return _decoded(_answers.decode, data)
-
-
-def _decoded(decode: Callable[[bytes], _Decoded], data: bytes) -> _Decoded:
-    try:
-        return decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PlanRefused(f"what arrived is no message: {error}") from None
+    return decoded(_answers, data, "what arrived is no message")
 
 
 # -------------------------------------------------------------------------------------------------- tensors
