@@ -190,7 +190,7 @@ class Settings:
         return changed
 
     def options_for(self, method: str) -> dict[str, Any]:
-        """What the user set for one method: `{"max_ngram": 5}`."""
+        """The user's options of one method: `{"max_ngram": 5}`."""
         prefix = method + "."
         return {key.removeprefix(prefix): v for key, v in self.method_options.items() if key.startswith(prefix)}
 

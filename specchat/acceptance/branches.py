@@ -65,7 +65,7 @@ class Standing:
         return 1.0 if wanted >= offered else wanted / offered
 
     def without(self, g: Tensor) -> Standing:
-        """What is left where the branch of a draw from (V,) g was refused."""
+        """The rest of the law where the branch of a draw from (V,) g was refused."""
         rest = (self.weight * self.law - g).clamp_(min=0.0)
         mass = float(rest.sum())
         if mass <= 0.0:  # a sure node's branch is refused by rounding alone; another node is never accepted any more

@@ -105,7 +105,7 @@ class Counterfactual:
         self._swaps = _swaps(vocabulary, pairs)
 
     def read(self, tree: TokenTree, context: Context) -> Reading | None:
-        """What the target says after every node, had the prompt been the other one; None where that is the same."""
+        """The target's reading of the tree, had the prompt been the other one; None where that is the same."""
         prompt, reply = context.history[: context.prompt_tokens], context.history[context.prompt_tokens :]
         other = self.exchanged(prompt)
         if other == prompt:

@@ -87,7 +87,7 @@ class Nest(AcceptanceRule):
 
 
 def probability(copy: Guess) -> float:
-    """What the drafter gives a copy; half where it does not say."""
+    """The probability that the drafter gives a copy; half where it gives none."""
     return 0.5 if copy.logprob is None else min(1.0, math.exp(copy.logprob))
 
 

@@ -65,6 +65,6 @@ class Typical(AcceptanceRule):
         return following
 
     def threshold(self, p: Tensor) -> float:
-        """What a token's probability must exceed, for (V,) probabilities p."""
+        """The threshold that a token's probability must exceed, for (V,) probabilities p."""
         entropy = float(torch.special.entr(p).sum())
         return min(self._epsilon, self._delta * math.exp(-entropy))

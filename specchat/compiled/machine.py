@@ -32,7 +32,7 @@ def is_macos() -> bool:
 
 
 def system_value(name: str) -> bytes | None:
-    """What the system says under this name, or None where it says nothing."""
+    """The system's value of this name; None where it has none."""
     try:
         ask = ctypes.CDLL(None).sysctlbyname
     except (AttributeError, OSError):  # not macOS
@@ -76,7 +76,7 @@ def machine() -> str:
 
 @lru_cache(maxsize=1)
 def cpu_flags() -> frozenset[str]:
-    """What the processor can do, by the names that Linux has for it; nothing where the system does not tell."""
+    """The processor's features, by the names that Linux has for them; none where the system does not tell."""
     if is_macos():
         return frozenset(flag for flag, name in _APPLE_NAMES.items() if system_number(name))
     cpuinfo = Path("/proc/cpuinfo")

@@ -265,7 +265,7 @@ def accept_checksum(place: TableLocation, within: str, said: Mapping[str, Any]) 
 
 
 def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> Catalog:
-    """What the shipped models.toml says, the user's own on top of it (by name), mirrors added.
+    """The catalog of the shipped models.toml, the user's own on top of it (by name), mirrors added.
 
     `users` stands for the user's file before it is written.
 

@@ -36,7 +36,7 @@ class DrafterStateFile:
         return self.file.is_file()
 
     def read(self) -> bytes:
-        """What was written last; StoreError if it cannot be read, or is not what was written."""
+        """The state that was written last; StoreError if it cannot be read, or is not what was written."""
         try:
             with self.file.open("rb") as opened:
                 data = opened.read(MOST_BYTES + _HEADER_BYTES + 1)

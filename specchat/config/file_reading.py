@@ -126,7 +126,7 @@ def read_named(file: Path, named: str = "", most: int = MOST_BYTES) -> str:
 
 
 def json_line(line: str, where: str) -> Any:
-    """What one line of JSON says.
+    """The value of one line of JSON.
 
     Args:
         where: file and line, for the error.

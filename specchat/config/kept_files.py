@@ -191,7 +191,7 @@ def read_end(file: Path, most: int) -> bytes:
 
 
 def read_json(file: Path, kind: type[Kind]) -> Kind | None:
-    """What the file says, if it is small and says something of this kind."""
+    """The file's JSON value, if the file is small and the value of this kind."""
     import msgspec  # not where a GPU is measured, which needs no file of this kind
 
     try:

@@ -159,7 +159,7 @@ NO_TRAINED = TrainedDrafters()
 
 
 def read_drafter(folder: Path, methods: Collection[str], name: str = "") -> TrainedDrafter:
-    """What a folder's drafter.toml says, every key known, of its kind and bounded. Its weights are not looked at.
+    """The description in a folder's drafter.toml, every key known, of its kind and bounded. No weights are read.
 
     Args:
         methods: names of the methods that have weights.

@@ -119,12 +119,12 @@ def starting_pair(wanted: Mapping[str, Any]) -> str:
 
 
 def shipped_settings(pair: PairSpec) -> Settings:
-    """What the pair would start with if the user had written nothing."""
+    """The settings that the pair would start with if the user had written none."""
     return Settings().but({**pair.defaults, "pair": pair.name})
 
 
 def settings_of(pair: PairSpec, *wanted: Mapping[str, Any]) -> Settings:
-    """What the pair starts with: as shipped, the user's for every pair, the user's for this one, then what is wanted.
+    """The pair's settings: as shipped, the user's for every pair, the user's for this one, then what is wanted.
 
     Raises:
         ConfigError: config.toml says something we cannot accept.

@@ -138,7 +138,7 @@ _SERVER = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}", re.ASCII)
 
 
 def read_llama_options(place: TableLocation, table: dict[str, Any]) -> LlamaOptions:
-    """What such keys, each of its type, say.
+    """The options of llama.cpp that such keys, each of its type, give.
 
     Raises:
         ConfigError: a value that llama.cpp could not take.

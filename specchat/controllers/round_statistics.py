@@ -102,7 +102,7 @@ class DraftTime:
             self._line.add(steps, min(seconds, _DISTURBED * self.seconds(steps)))
 
     def seconds(self, steps: float) -> float:
-        """What so many steps are expected to take."""
+        """The expected seconds of so many steps."""
         return self._line.at(steps)
 
 
@@ -200,7 +200,7 @@ class RoundStatistics:
             self.calibration.add(round.accepted / max(promised, 0.05), weight=promised)
 
     def kept(self) -> KeptStatistics:
-        """What a later engine may begin with."""
+        """The statistics that a later engine may begin with."""
         from specchat.controllers.kept_account import KeptStatistics  # where a GPU is measured msgspec is missing
 
         means = {name: getattr(self, name).value for name in _MEANS}

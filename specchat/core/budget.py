@@ -45,7 +45,7 @@ class Budget:
 
 
 def smaller(first: Budget, second: Budget) -> Budget:
-    """What both budgets allow, and the search that either asks for.
+    """The largest budget that both allow, and the search that either asks for.
 
     Its reason is that of the one with fewer nodes, of equals the first one's.
     """

@@ -52,7 +52,7 @@ class Context:
 
     @property
     def counts(self) -> Counts:
-        """What penalties see of the text so far. Counted where it is asked for: most chats have no penalties."""
+        """Token counts of the text so far, for penalties. Counted where asked for: most chats have none."""
         counts, history = self._counts, self.history
         if counts.tokens < self.prompt_tokens:
             counts.add_prompt(history[counts.tokens : self.prompt_tokens])

@@ -67,7 +67,7 @@ class Guessed:
         return self.compute_logits()
 
     def of(self, rows: Sequence[int]) -> Guessed:
-        """What follows these of the n nodes, each as often as it is named."""
+        """The guesses after these of the n nodes, each as often as it is named."""
         some = list(rows)
         return Guessed(
             self.tokens[some], self.logprobs[some], self.possible, self.logsumexp[some], lambda: self.logits[some]
@@ -195,7 +195,7 @@ class KeepsState(Protocol):
     """
 
     def save_state(self) -> bytes:
-        """What it has learnt; empty if it has learnt nothing. The same state gives the same bytes."""
+        """The learnt state as bytes; empty if nothing was learnt. The same state gives the same bytes."""
 
     def restore_state(self, state: bytes) -> None:
         """Go on from what was saved, or from nothing where that is empty.
@@ -226,7 +226,7 @@ class LearnsFromReplies(KeepsState, IdleWorker, Protocol):
 
     @property
     def learnt(self) -> LearningFigures:
-        """What it has learnt so far."""
+        """The figures of learning so far."""
 
 
 class LearningDraft(LearnsFromReplies, Protocol):
@@ -269,7 +269,7 @@ class LearningTrainedNetwork(TrainedNetwork, LearnsFromReplies, Protocol):
 
     @property
     def needs(self) -> HeadNeeds:
-        """What it looks at of the target's readings: see `Drafter.needs`."""
+        """The parts of the target's readings that it looks at: see `Drafter.needs`."""
 
     def start(self, history: Sequence[int]) -> None:
         """A reply begins behind this text: from here to its end the weights stay as they are."""
@@ -373,7 +373,7 @@ class Prunable(Protocol):
         fit its sizes. It takes texts as long as the target does now."""
 
     def memory(self, left_out: LeftOut, texts: int, tokens: int, recovers: bool = False) -> NetworkMemory:
-        """What such a model will take, ranked by so many texts of so many tokens, and perhaps recovered by them."""
+        """The memory of such a model, ranked by so many texts of so many tokens, and perhaps recovered by them."""
 
 
 @runtime_checkable

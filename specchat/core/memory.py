@@ -135,7 +135,7 @@ class PairMemory:
         return self._held(tokens + 1 + widest + extra_rows) + self._round(nodes, tokens, extra_rows, texts, widest)
 
     def kept_bytes(self, nodes: int, texts: int = 1) -> int:
-        """What finished rounds of these texts, with so many nodes, still hold for those who read their records."""
+        """Bytes of finished rounds of these texts, with so many nodes, for those who read their records."""
         return 4 * (texts + nodes) * self.target.vocab_size + nodes * self.law_bytes
 
     def prompt_bytes(self, tokens: int) -> int:

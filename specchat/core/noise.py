@@ -77,14 +77,14 @@ class Noise:
         return _uniform_of_(tokens * _signed(_GOLDEN) + _signed(self.key(stream, position, salt)))
 
     def key(self, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
-        """What the noise of all tokens at one position is made of: 64 bits."""
+        """The 64 bits that the noise of all tokens at one position is made of."""
         key = self.stream_key(stream)
         for part in (position, *salt):
             key = _mix((key + (part + 1) * _GOLDEN) & _MASK)
         return key
 
     def stream_key(self, stream: Stream) -> int:
-        """What the keys of all positions are made of: 64 bits."""
+        """The 64 bits that the keys of all positions are made of."""
         return _stream_key(self.seed, stream.value)
 
 

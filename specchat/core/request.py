@@ -30,7 +30,7 @@ class HeadNeeds:
     logits: bool
 
     def __or__(self, other: HeadNeeds) -> HeadNeeds:
-        """What either of two needs."""
+        """The needs of both together."""
         if other is self or other is FIRST:
             return self
         return other if self is FIRST else _BY_PARTS[self.likeliest or other.likeliest, self.logits or other.logits]
@@ -138,7 +138,7 @@ class HeadOfSome(Protocol):
         """Let these tokens have rows too."""
 
     def after(self, states: Tensor) -> HeadOutput:
-        """What follows (n, d) states after the last layer."""
+        """The head's output for (n, d) states after the last layer."""
 
 
 @record

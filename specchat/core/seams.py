@@ -358,7 +358,7 @@ class Controller(ABC):
         """
 
     def save_state(self) -> bytes:
-        """What a later engine with the same models may begin with; nothing by default."""
+        """The state that a later engine with the same models may begin with; none by default."""
         return b""
 
     def restore_state(self, state: bytes) -> None:

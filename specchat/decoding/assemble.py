@@ -144,7 +144,7 @@ def sampling(settings: Settings, bias: Mapping[int, float] | None = None) -> Sam
 
 
 def pair_memory(settings: Settings, target: Model, drafts: tuple[Model, ...], prunable: Prunable | None) -> PairMemory:
-    """What reading and writing with these settings takes on top of weights, if these draft models are used."""
+    """The memory that these settings take on top of weights, if these draft models are used."""
     rule = ACCEPTANCE_RULES[settings.rule].load()
     draws = rule.wanted is not DrawKind.POINT and rule.wanted in choose_drafter(settings).draw_kinds
     carries_law = draws or (bool(drafts) and rule.wants_q)

@@ -105,7 +105,7 @@ def in_words(messages: Sequence[ChatMessage], tools: Sequence[Any] = ()) -> list
 
 
 def told_in_words(tools: Sequence[Any]) -> str:
-    """What a model is told of these functions in Hermes models' words."""
+    """The description of these functions in Hermes models' words."""
     return _TOLD.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
 

@@ -154,7 +154,7 @@ def trained_in_use(settings: Settings, trained: TrainedDrafters) -> list[str]:
 
 
 def losslessness(settings: Settings) -> LosslessClaim:
-    """What may be claimed for the text of settings that `check_settings` lets through.
+    """The claim that holds for the text of settings that `check_settings` lets through.
 
     A rule that wants points is right about any tree. One that wants sampled draws is right about trees whose draws
     are distributed as they say, and gets no others: `check_settings` refuses drafters that cannot draw so and

@@ -242,7 +242,7 @@ class Conversation:
     def hold_calls(
         self, tools: str, prompt: Sequence[int], *, chosen: Sequence[str] = (), single: bool = False
     ) -> Constraint | None:
-        """What holds a reply's calls to the parameters' schemas, in the form in which the model is told to write them.
+        """A constraint of a reply's calls to the parameters' schemas, in the form that the model is told to write.
 
         Args:
             tools: the functions, as a JSON list.
@@ -297,7 +297,7 @@ class Conversation:
         return list(tokens) or self._known(tokens_of(self.vocabulary, pieces))
 
     def compile(self, source: ConstraintSource) -> Constraint:
-        """What a reply is held to; raises as `core.constraint.compiled` does."""
+        """A constraint of a reply; raises as `core.constraint.compiled` does."""
         return compiled(source, self.vocabulary, self.target.vocab_size)
 
     def _known(self, tokens: list[int]) -> list[int]:

@@ -122,7 +122,7 @@ class Detokenizer:
         return text
 
     def finish(self) -> str:
-        """What an unfinished character at the end amounts to: a replacement character, or nothing."""
+        """The text of an unfinished character at the end: a replacement character, or none."""
         return self._decoder.decode(b"", final=True)
 
 

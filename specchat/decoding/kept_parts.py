@@ -90,7 +90,7 @@ class ControllerCache:
         return controller
 
     def states(self) -> Iterator[tuple[Settings, bytes]]:
-        """What each has learnt, the one used last at the end."""
+        """The learnt state of each, the one used last at the end."""
         for settings, controller in self._controllers.values():
             if state := controller.save_state():
                 yield settings, state

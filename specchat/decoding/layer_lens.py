@@ -49,7 +49,7 @@ def lens_taps(target: Model) -> frozenset[int]:
 
 @torch.inference_mode()
 def layer_choices(target: Model, reading: Reading, nodes: Sequence[int]) -> list[LayerChoices]:
-    """What was likeliest after each layer, behind each of these nodes of a pass that tapped `lens_taps`."""
+    """The likeliest tokens after each layer, behind each of these nodes of a pass that tapped `lens_taps`."""
     nodes = nodes[:MOST_TOKENS]
     last = [row[0] for row in reading.best_after(nodes, 1)]
     rows = [reading.row(node) for node in nodes]

@@ -155,7 +155,7 @@ class Speculator:
         shown: frozenset[int] = _NO_LAYERS,
         judging: Judging | None = None,
     ) -> PassRequest:
-        """What drafter, policy and rule together ask of the target's pass over this tree; `needs` of its head.
+        """The request of drafter, policy and rule together for the target's pass over this tree; `needs` of its head.
 
         Args:
             shown: layers whose states are wanted besides.

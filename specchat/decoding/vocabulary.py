@@ -159,7 +159,7 @@ class TransformersVocabulary:
 
     @cached_property
     def _backend(self) -> Any:
-        """What transformers encodes with, set as transformers sets it.
+        """The tokenizer that transformers encodes with, set as transformers sets it.
 
         Between two passes the code that transformers has around it takes twice as long as encoding a word.
         """
@@ -176,7 +176,7 @@ class TransformersVocabulary:
 
 
 def _bounded_by(text: str, encode: Callable[[], list[int]]) -> list[int]:
-    """What this encoding of a text gives, within bounds of time and memory; ModelError if the tokenizer fails."""
+    """The tokens of a text by this encoding, within bounds of time and memory; ModelError if the tokenizer fails."""
     with one_line("this model's tokenizer cannot read a text"), bounded(MOST_CPU_S + len(text) / _CHARACTERS_PER_S):
         return encode()
 
@@ -252,7 +252,7 @@ def _applied(tokenizer: Any, messages: Sequence[Mapping[str, Any]], **how: Any) 
 
 
 def _at_most(seconds: float, call: Callable[[], _Result]) -> _Result:
-    """What a call returns, which runs in a thread of its own and is ended after so long, between two steps of Python.
+    """The result of a call that runs in a thread of its own and is ended after so long, between two steps of Python.
 
     One step that does not end holds Python's lock and this thread too, until the process's bound of time is reached.
 

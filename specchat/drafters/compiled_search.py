@@ -38,7 +38,7 @@ class CompiledDrafter(Drafter):
 
     @abstractmethod
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> Asked | None:
-        """What compiled code asks for guesses of a tree that begins; None where only `propose` can be asked.
+        """The source of guesses that compiled code asks in a tree that begins; None where only `propose` can be asked.
 
         Args:
             tokens: what a network must know to read: the root, and more of the tree.

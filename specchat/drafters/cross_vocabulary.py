@@ -251,7 +251,7 @@ class CrossVocabulary(CompiledDrafter):
             )
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
-        """What compiled code reads a tree with; it says nothing where `propose` would say nothing."""
+        """The source of guesses that compiled code asks; it has none where `propose` would have none."""
         if self._stop is not None:
             return None
         if context.passes:

@@ -136,7 +136,7 @@ class DatastoreDrafter(Drafter):
         del self._store
 
     def _hear_states(self, path: tuple[int, ...]) -> _Heard | None:
-        """What followed the places with like states, where the root and this path stand behind them."""
+        """The tokens that followed the places with like states, where the root and this path stand behind them."""
         if self._near is None or self._state is None or self._state[0] != len(self._text) - 1:
             return None
         if self._found is None:

@@ -125,7 +125,7 @@ class DraftModel(CompiledDrafter):
         return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
-        """What compiled code reads a tree of points with, if its context has room for any."""
+        """The source of guesses that compiled code asks for a tree of points, if its context has room for any."""
         without_noise = self._drawing == "top" and not context.sampling.greedy  # which compiled code always adds
         if self._draws(context) or without_noise or self._stop is not None:
             return None

@@ -60,7 +60,7 @@ class EarlyExit(ViewDrafter):
         return self._exits if self.length or self._quiet_rounds >= _LOOK_EVERY else ()
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """What the exit holds likely, for nodes above the length that pays."""
+        """The exit's likeliest tokens, for nodes above the length that pays."""
         nodes = [node for node in frontier if tree.depths[node] < self.length]
         return for_frontier(frontier, nodes, super().propose(tree, nodes, width, context) if nodes else ())
 

@@ -44,7 +44,7 @@ class Fuse(MemberGroup):
     def _ask(
         self, index: int, tree: TokenTree, paths: Mapping[int, Path], width: int, context: Context
     ) -> dict[int, Sequence[Guess]]:
-        """What a member proposes for those of the nodes that are in its tree."""
+        """A member's guesses for those of the nodes that are in its tree."""
         own = [node for node, path in paths.items() if index in self._guesses.paths.owners(path)]
         said = self.members[index].propose(tree, own, width, context) if own else ()
         return dict(zip(own, said, strict=True))

@@ -161,7 +161,7 @@ class Jacobi(Drafter):
 
 
 def _likely(reading: Reading, nodes: Sequence[int], extra_rows: Sequence[int], count: int, scored: bool) -> _Said:
-    """What the target holds likely after nodes and then extra rows; log-probabilities only where they are needed."""
+    """The target's likeliest tokens after nodes and then extra rows; log-probabilities only where they are needed."""
     best = [
         *(reading.best_after(nodes, count) if nodes else ()),
         *(reading.best_after_extra_rows(extra_rows, count) if extra_rows else ()),

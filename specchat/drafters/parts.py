@@ -258,7 +258,7 @@ class Parts:
         return "" if checksum is None else checksum(self.resources.draft_name)
 
     def learning(self, divergence: str, topics: int) -> LearningDraft | None:
-        """What lets the draft model of this drafter learn from replies, kept under the draft model's name."""
+        """The learner of this drafter's draft model, kept under the draft model's name."""
         make, keep, draft = self.resources.make_learning, self.resources.keep, self.draft_model
         if make is None or draft is None or (made := make(draft, divergence, topics, self.draft_sha256)) is None:
             return None

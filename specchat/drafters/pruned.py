@@ -46,7 +46,7 @@ class Pruned(Drafter):
 
     @staticmethod
     def network_memory(options: PrunedOptions, prunable: Prunable) -> NetworkMemory:
-        """What the narrower network will take."""
+        """The memory that the narrower network will take."""
         return prunable.memory(_left_out(options), options.samples, SAMPLE_TOKENS, options.recover > 0)
 
     def __init__(self, options: PrunedOptions, parts: Parts) -> None:

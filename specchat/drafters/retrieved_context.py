@@ -70,7 +70,7 @@ class RetrievedText:
         self._chosen, self._chosen_at = [], 0
 
     def shortened(self, text: Sequence[int]) -> list[int]:
-        """What is left of a text, its tokens in order; all of it within the budget."""
+        """The part of a text that is kept, its tokens in order; all of it within the budget."""
         if len(text) <= self._budget:
             return list(text)
         if not self._chosen or not 0 <= len(text) - self._chosen_at < self._refresh:

@@ -72,7 +72,7 @@ class NetworkDrafter(CompiledDrafter):
         return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
-        """What compiled code reads a tree of points with; it says nothing where `propose` would say nothing."""
+        """The source of guesses that compiled code asks; it has none where `propose` would have none."""
         self._tree, self._in_c = None, False
         if self._draws(context):
             return None
@@ -147,7 +147,7 @@ class TrainedNetworkDrafter(NetworkDrafter):
 
     @property
     def needs(self) -> HeadNeeds:
-        """What the network learns from, if it learns from replies."""
+        """The parts of readings that the network learns from, if it learns from replies."""
         return self._learning.needs
 
     def start(self, history: Sequence[int]) -> None:

@@ -57,7 +57,7 @@ def named_of(tokens: Tokens, logits: Floats, logsumexp: Floats) -> Named:
 
 
 def nothing_named(rows: int) -> Named:
-    """What a network says where it says nothing."""
+    """The output of a network that names no token."""
     return named_of(np.empty((rows, 0), dtype=np.int32), np.empty((rows, 0)), np.zeros(rows))
 
 

@@ -42,7 +42,7 @@ class RecordedReply:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in memory, and nearly so on the disk."""
+        """Bytes in memory, and nearly so on the disk."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors().values())
 
     def _tensors(self) -> dict[str, Tensor]:

@@ -386,7 +386,7 @@ class AdaptedHead:
 
 
 def likeness_of(tokens: Collection[int]) -> Tensor:
-    """What a prompt is compared by: the square roots of how often its tokens occur, put into buckets."""
+    """The vector that prompts are compared by: square roots of how often tokens occur, put into buckets."""
     counts = torch.bincount(
         torch.tensor([token * 2_654_435_761 % (1 << 32) % _BUCKETS for token in tokens] or [0]), minlength=_BUCKETS
     )
@@ -401,5 +401,5 @@ def _copied(adapter: Adapter) -> Adapter:
 
 
 def adapted_draft(model: Model, loss: str, topics: int, weights: Callable[[], str]) -> AdaptedDraft | None:
-    """What lets a draft model learn; None for one that does not run in specchat's own decoder."""
+    """The learner of a draft model; None for one that does not run in specchat's own decoder."""
     return AdaptedDraft(model, loss, topics, weights) if isinstance(model, Decoder) else None

@@ -175,7 +175,7 @@ class LearningNetwork:
 
     @property
     def needs(self) -> HeadNeeds:
-        """What the recorder reads of the head, where replies are learnt from."""
+        """The parts of the head's output that the recorder reads, where replies are learnt from."""
         return EVERYTHING if self._wanted else FIRST
 
     def observe(self, round: Round) -> None:

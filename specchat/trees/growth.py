@@ -57,7 +57,7 @@ class Growth:
         return self._budget.nodes - len(self._worths)
 
     def worth(self, node: int) -> float:
-        """What a child of this node would be worth if it were certain."""
+        """The worth of a child of this node if it were certain."""
         return self._value[node]
 
     def may_have_children(self, node: int) -> bool:
@@ -71,7 +71,7 @@ class Growth:
         return [node for node in nodes if depths[node] < deepest and pays(value[node] * decay)]
 
     def ask(self, drafter: Drafter, nodes: Sequence[int], width: int) -> Proposal:
-        """What the drafter proposes below these nodes, with a pass of a draft model only where that may pay.
+        """The drafter's guesses below these nodes, with a pass of a draft model only where that may pay.
 
         One pass serves all of them, so the node of most worth decides. Nothing that it brings is worth more than that
         node, so whether a sampled draw stays does not depend on its token here either.

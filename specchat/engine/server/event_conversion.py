@@ -225,7 +225,7 @@ def token_logprobs(round: Round, vocabulary: Vocabulary, top: int) -> list[round
 def likely_tokens(
     reading: Reading, nodes: Sequence[int], tokens: Sequence[int], vocabulary: Vocabulary, top: int
 ) -> list[round_parts.TokenLogprob]:
-    """What the logits after these nodes give these tokens, one each, and the likeliest after each node."""
+    """Log-probabilities of these tokens after these nodes, one each, and the likeliest after each node."""
     best = reading.best_after(nodes, top) if top and nodes else [[] for _ in nodes]
     asked = [[token, *others] for token, others in zip(tokens, best, strict=True)]
     rows = [node for node, row in zip(nodes, asked, strict=True) for _ in row]

@@ -166,7 +166,7 @@ class KeptAccounts:
         self._pair = pair
 
     def saved(self, settings: Settings) -> bytes:
-        """What was kept of a controller of such settings; empty where that is nothing."""
+        """The kept state of a controller of such settings; empty where there is none."""
         key = self._key(settings)
         return bytes(self._all().get(key, b"")) if key else b""
 

@@ -248,7 +248,7 @@ class OpenPair:
 
     @property
     def prompts(self) -> KeptPrompts:
-        """What the pair's models have read."""
+        """The texts that the pair's models have read."""
         return self.idle.prompts
 
     def save_prompts(self) -> None:

@@ -24,7 +24,7 @@ from specchat.engine.server.open_pair import OpenPair
 
 
 def _constraint(conversation: Conversation, command: Generate, prompt: Sequence[int]) -> Constraint | None:
-    """What the reply is held to."""
+    """The constraint of the reply."""
     held = command.constraint
     if held is None:
         return None

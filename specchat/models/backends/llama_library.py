@@ -119,7 +119,7 @@ def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
 
 
 def _why() -> str:
-    """What the library said last, as the end of a line; it is forgotten."""
+    """The library's last message, as the end of a line; it is forgotten."""
     said = f": {cut(_said[-1])}" if _said else ""
     _said.clear()
     return said

@@ -258,7 +258,7 @@ class DraftingWeights:
     target: Weights
 
     def inputs(self, text: TextInputs | None, threads: int) -> DraftingInputs:
-        """What the network drafts from in one text."""
+        """The inputs of drafting in one text."""
         text = text or TextInputs((), lambda states: states)
         return DraftingInputs(text, self.tokens, self.head.for_another_text(), threads, self)
 

@@ -62,7 +62,7 @@ def _weight_files(spec: ModelSpec) -> list[tuple[ModelFile, Path]]:
 
 
 def _known(spec: ModelSpec, file: ModelFile, path: Path) -> str | None:
-    """What the file hashed to, or must hash to before it is used."""
+    """The file's hash, as it was or as it must be before the file is used."""
     if file.sha256 is not None and user_path(spec) is None:
         return file.sha256
     return model_state.sealed_sha256(spec, file) if model_state.is_sealed(spec, file, path) else None

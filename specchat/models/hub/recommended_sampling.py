@@ -33,7 +33,7 @@ _OLLAMA = {
 
 
 def recommended_sampling(path: Path) -> dict[str, Any]:
-    """What a GGUF file or generation_config.json recommends, if anything; WeightsError if it cannot be read."""
+    """The settings that a GGUF file or generation_config.json recommends, if any; WeightsError if it cannot be read."""
     if path.is_file():
         return _settings(read_header(path).metadata, _GGUF)
     file = path / GENERATION_CONFIG
@@ -48,7 +48,7 @@ def sampling_of_ollama(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_for_chat(path: Path | None, found: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a chat with this model samples with: as recommended, or something mild where no temperature is.
+    """The sampling settings of a chat with this model: as recommended, or mild ones where no temperature is.
 
     Args:
         path: where its files lie; None where they are not here.

@@ -26,7 +26,7 @@ class Listing:
 
 
 def list_repository(source: HubSource) -> Listing:
-    """What the repository holds, pinned to the commit that is current now.
+    """The files of the repository, pinned to the commit that is current now.
 
     Asked first because it fails at once where there is no network; the download itself would retry for long.
 

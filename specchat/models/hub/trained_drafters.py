@@ -150,7 +150,7 @@ def _is_lent(catalog: Catalog, drafter: TrainedDrafter, target: ModelSpec) -> bo
 
 
 def damage(drafter: TrainedDrafter) -> str:
-    """What is wrong with the weights; empty where they are what the description says. Reads all of them."""
+    """The damage of the weights in words; empty where they are as described. Reads all of them."""
     file = drafter.weights
     try:
         if problem := _wrong_size(drafter):

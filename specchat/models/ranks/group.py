@@ -93,7 +93,7 @@ class Group:
             self.broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
     def announced(self) -> Envelope:
-        """What the first rank tells, however long that takes.
+        """The first rank's next message, however long that takes.
 
         Raises:
             RanksLost: it has gone.

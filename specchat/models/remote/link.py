@@ -39,7 +39,7 @@ class TargetProcess(Protocol):
         """End it, however it is."""
 
     def last_words(self) -> str:
-        """What it wrote last before it ended, in one line; may be empty."""
+        """The last output before it ended, in one line; may be empty."""
 
 
 class SshProcess:
@@ -253,7 +253,7 @@ class TargetLink:
 
 
 def _model_of(facts: m.Opened) -> tuple[object, ...]:
-    """What a model that is loaded anew must have in common with the one before."""
+    """The facts that a model loaded anew must have in common with the one before."""
     return facts.vocab_size, facts.hidden_size, facts.layers, facts.precision, facts.ends, facts.files
 
 

@@ -390,7 +390,7 @@ def _law_of(law: Law, vocab_size: int) -> Tensor:
 
 
 def context_of(judge: Judge, history: list[int], vocab_size: int) -> Context:
-    """What a round knows there; PlanRefused: it speaks of another text, or of sampling that there is not."""
+    """The context of the round there; PlanRefused: it speaks of another text, or of sampling that there is not."""
     demand(judge.text == len(history) and 0 < judge.prompt <= judge.text, "a round of another text")
     demand(judge.sampling.keys() <= Sampling.__dataclass_fields__.keys(), "sampling that there is not")
     fields: dict[str, Any] = dict(judge.sampling)
@@ -435,7 +435,7 @@ def tree_of(read: Read, vocab_size: int) -> TokenTree:
 
 
 def judged(verdict: Verdict | None, took_s: float, tree: TokenTree, vocab_size: int) -> Elsewhere:
-    """What the target says of its verdict; PlanRefused: it is none about this tree."""
+    """The target's verdict; PlanRefused: it is none about this tree."""
     demand(0 <= took_s < 1e9, "no time that a pass takes")
     if verdict is None:
         return Elsewhere(took_s)

@@ -75,7 +75,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
         return common_prefix(self._text, tokens) if self._there else 0
 
     def recall(self, tokens: Sequence[int]) -> None:
-        """What was read of other texts is not kept."""
+        """Nothing is put back: no other texts are kept."""
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
         """Make the cache there hold exactly these tokens, reading only what it does not hold yet."""
@@ -381,7 +381,7 @@ def load_remote(name: str, settings: Settings, say: Callable[[str], None], cance
 
 
 def loaded_at(link: TargetLink, name: str) -> Loaded:
-    """What the link has loaded, as a model."""
+    """The model at the link's other end."""
     facts, tokenizer, folder, ends = link.facts, None, None, frozenset(link.facts.ends)
     if facts.files:
         folder = _kept(facts.files, link.at)

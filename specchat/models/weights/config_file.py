@@ -187,7 +187,7 @@ _ROTATIONS = ("rope_parameters", "rope_scaling")
 
 
 def read_config(file: Path, named: Path | None = None) -> dict[str, Any]:
-    """What the file says of the network that writes text: its own `text_config` before what stands around it.
+    """The configuration of the network that writes text: its own `text_config` before what stands around it.
 
     Args:
         named: the file that it was made from, for errors.

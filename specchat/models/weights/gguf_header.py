@@ -176,7 +176,7 @@ class GgufHeader:
         return self.metadata.get(f"{self.architecture}.{key}")
 
     def said(self, key: str) -> str:
-        """What the file says under a key, as an error line shows it."""
+        """The file's value of a key, as an error line shows it."""
         if key in self.texts:
             return f"a list of {self.texts[key][1]} texts"
         if key in self.numbers:
@@ -478,7 +478,7 @@ class RotationScaling:
 
 
 def rotation_scaling(header: GgufHeader) -> RotationScaling:
-    """What a header says of it: `rope.scaling.type` is linear where it is left out, as in llama.cpp."""
+    """The scaling by a header: `rope.scaling.type` is linear where it is left out, as in llama.cpp."""
     kind: Any = header.about("rope.scaling.type") or "linear"
     factor: Any = header.about("rope.scaling.factor") or 1.0
     names = {tensor.name for tensor in header.tensors}

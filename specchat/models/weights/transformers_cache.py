@@ -233,7 +233,7 @@ class RememberedConfig:
 
 
 def remembered_config(folder: Path) -> RememberedConfig | None:
-    """What was kept of the files in a folder; None where nothing was, or nothing that can be used."""
+    """The configuration that was kept for a folder's files; None where there is none that can be used."""
     try:
         values = read_config(_kept_in(folder))
     except (WeightsError, OSError):

@@ -145,7 +145,7 @@ class WeightSource:
         raise NotImplementedError
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
-        """What can be said of it, also of one that is missing."""
+        """Facts about a tensor, also about one that is missing."""
         raise NotImplementedError
 
     def outputs(self, name: str, layer: int | None = None) -> int:
