@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.acceptance.recursion import MultiStep
 from specchat.core.context import Context
 from specchat.core.noise import Noise
-from specchat.core.reading import Counters, HeadTensors, Reading
+from specchat.core.reading import HeadTensors, Reading
 from specchat.core.round import Verdict
 from specchat.core.sampling import BAN, Sampling
 from specchat.core.tree import DrawKind, TokenTree
@@ -22,21 +22,14 @@ from specchat.decoding.vocabulary import TransformersVocabulary
 from specchat.drafters.draft_model import drawn_below
 from specchat.errors import UsageError, cut
 
+if TYPE_CHECKING:
+    from specchat.models.any_order import AnyOrderModel
+
 MOST_TOKENS = 1024
 """Of a text and its blanks together: attention takes memory by the square."""
 
 _BLANK = re.compile(r"__(?P<count>[0-9]+)__|_{3,}")
 NOTATION = "three or more underscores are a blank of as many tokens, and __12__ is one of twelve"
-
-
-class AnyOrderNetwork(Protocol):
-    """The network that filling needs; see `models.any_order.AnyOrderModel`."""
-
-    vocab_size: int
-    counters: Counters
-
-    def logits(self, tokens: Sequence[int], ranks: Sequence[int], asked: Sequence[int], below: int) -> Tensor:
-        """(n, V) float32 logits of the tokens at n asked places, given those of ranks below their own and `below`."""
 
 
 class Infilling:
@@ -61,7 +54,7 @@ class Infilling:
 
     def __init__(
         self,
-        network: AnyOrderNetwork,
+        network: AnyOrderModel,
         text: Sequence[int | None],
         sampling: Sampling,
         noise: Noise,
