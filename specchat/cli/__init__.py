@@ -14,7 +14,7 @@ from specchat import __version__
 from specchat.cli.arguments import UNREADABLE, in_one_line, one_prompt, prepared, refuse_options_before_command
 from specchat.cli.bench import bench
 from specchat.cli.chats import app as chats_app
-from specchat.cli.chats import chat_ids
+from specchat.cli.chats import chat_ids, reading
 from specchat.cli.check import check
 from specchat.cli.config import app as config_app
 from specchat.cli.datastore import app as datastore_app
@@ -322,8 +322,6 @@ def engine(
 
 def _chosen_chat(resume: str | None, last: bool) -> str | None:
     """The id of the chat to go on with; None where the user wants to choose in the app."""
-    from specchat.cli.chats import reading
-
     if resume is not None and last:
         raise UsageError("--continue is the last chat, --resume another: use one of them")
     with reading() as chats:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import specchat
-from specchat.cli.flags import Output, takes_settings
+from specchat.cli.flags import Output, as_flags, takes_settings
 from specchat.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ def bench_server(settings: dict[str, Any], output: Output, save: Path | None) ->
     """Measure the server, print a table or one JSON object; 1 where a text differs from the one written alone."""
     from specchat.bench.circumstances import circumstances
     from specchat.bench.serving import measure_server, table
-    from specchat.cli.flags import as_flags
     from specchat.engine.client.start_engine import check_pair
 
     check_pair(settings)

@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from specchat.cli.listening import check_packages, own_key
 from specchat.config import (
     AppOptions,
     load_catalog,
@@ -180,8 +181,6 @@ def _port_to_serve_on(said: str) -> int:
     Raises:
         UsageError: it is not a port number, or no server can run here.
     """
-    from specchat.cli.listening import check_packages, own_key
-
     port = parse_port(said, "--serve", "a port from 1 to 65535")
     check_packages()
     own_key()

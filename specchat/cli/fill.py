@@ -14,8 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from specchat.cli.flags import Output
+from specchat.cli.progress import stage_reporter
 from specchat.cli.streams import piped_text
 from specchat.engine.protocol.environment import engine_environment
+from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, short
 from specchat.settings import Settings
 
@@ -129,8 +131,6 @@ def _print(parts: Sequence[tuple[str, bool]], stats: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from specchat.engine.protocol.text import visible
-
     line = Text()
     for part, is_filled in parts:
         line.append(visible(part), "bold" if is_filled else "")
@@ -152,7 +152,6 @@ def _print_json(parts: Sequence[tuple[str, bool]], result: dict[str, Any]) -> No
 def _train(files: Sequence[str], folder: Path, steps: int, seed: int, output: Output) -> None:
     import msgspec
 
-    from specchat.cli.progress import stage_reporter
     from specchat.config.directories import expanded
     from specchat.config.file_reading import read_named
     from specchat.training.infill import train_any_order

@@ -12,18 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specchat.drafters import REFERENCE
+from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Cancel, Count, Generate
-from specchat.engine.protocol.events import (
-    Counted,
-    Died,
-    Event,
-    Failed,
-    Finished,
-    PromptLogprobs,
-    Ready,
-    RoundDone,
-    Started,
-)
 from specchat.engine.protocol.round_parts import TokenLogprob
 from specchat.errors import SpecchatError, nearest, short
 from specchat.serve.api_error import ApiError, from_engine
@@ -43,8 +33,8 @@ class Ticket:
     on_leave: Callable[[Ticket], None]
     id: int = 0
     began_s: float = 0.0
-    started: Started | None = None
-    finished: Finished | None = None
+    started: events.Started | None = None
+    finished: events.Finished | None = None
     predicted: int = 0  # tokens that were proposed from the prediction
     predicted_right: int = 0  # … and accepted
     left: bool = False
@@ -58,26 +48,26 @@ class Ticket:
         """Nothing more will come."""
         return self.finished is not None or self.counted is not None or self.left
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: events.Event) -> None:
         """Take what the engine says of this reply. Trees are counted and let go: slow readers hold only text."""
         match event:
-            case Started():
+            case events.Started():
                 self.started = event
                 self._news.put_nowait("")
-            case PromptLogprobs():
+            case events.PromptLogprobs():
                 self.prompt_tokens += event.tokens
-            case Counted():
+            case events.Counted():
                 self.counted = event.tokens
                 self._news.put_nowait("")
-            case RoundDone():
+            case events.RoundDone():
                 self._count(event)
                 self.tokens += [piece.likely for piece in event.pieces if piece.likely is not None]
                 self._say("".join(piece.text for piece in event.pieces))
-            case Finished():
+            case events.Finished():
                 self._say(event.tail)
                 self.finished = event
                 self._news.put_nowait(None)
-            case Failed():
+            case events.Failed():
                 field = "messages" if self.asked.text is None else "prompt"
                 self.fail(from_engine(event, field, "response_format" if self.asked.tools is None else "tools"))
 
@@ -116,7 +106,7 @@ class Ticket:
         if text:
             self._news.put_nowait(text)
 
-    def _count(self, round: RoundDone) -> None:
+    def _count(self, round: events.RoundDone) -> None:
         nodes = {draw.child for draw in round.tree.draws if draw.proposer == REFERENCE}
         self.predicted += len(nodes)
         self.predicted_right += len(nodes.intersection(round.verdict.path))
@@ -158,7 +148,7 @@ class Scheduler:
         engine: LoadedEngine,
         longest: int,
         parallel: int = 1,
-        hear: Callable[[Event], None] | None = None,
+        hear: Callable[[events.Event], None] | None = None,
         begins: Callable[[CheckedRequest], None] = lambda asked: None,
     ) -> None:
         self._engine = engine
@@ -176,7 +166,7 @@ class Scheduler:
         engine.on_event = self._stirred.set
 
     @property
-    def pair(self) -> Ready:
+    def pair(self) -> events.Ready:
         """The pair that is loaded, or was loaded last."""
         assert self._engine.ready is not None, "a server begins with a loaded pair"
         return self._engine.ready
@@ -280,14 +270,14 @@ class Scheduler:
         servers = {name: self.pair.settings[name] for name in _OWN_OF_A_REQUEST}
         self._engine.send(generate(ticket.id, asked, {**servers, **asked.settings}, watched=self._watched))
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: events.Event) -> None:
         """Give an event to the request that it is about."""
-        if isinstance(event, Died):
+        if isinstance(event, events.Died):
             self._hear(event)
             _log.warning("the engine died%s", last_words(event))
             self._fail_running("the engine died; it is being started again")
             return
-        if isinstance(event, Failed) and event.kind in _PAIR_IS_LOST:
+        if isinstance(event, events.Failed) and event.kind in _PAIR_IS_LOST:
             self._hear(event)
             what = event.message.rpartition("; ")[0] or event.message
             _log.warning("%s", what)
@@ -295,14 +285,14 @@ class Scheduler:
             self._engine.close()
             return
         id: int | None = getattr(event, "id", None)
-        if isinstance(event, Failed) and id is None:  # a command that could not even be read
+        if isinstance(event, events.Failed) and id is None:  # a command that could not even be read
             id = next((ticket.id for ticket in self._running.values() if ticket.started is None), None)
         if id is None or (about := self._running.get(id)) is None:
             return
         if not about.asked.counts:
             self._hear(event)
         about.hear(event)
-        if isinstance(event, Finished | Failed | Counted):
+        if isinstance(event, events.Finished | events.Failed | events.Counted):
             del self._running[id]
             self._reply_s += (time.monotonic() - about.began_s - self._reply_s) / 4
 

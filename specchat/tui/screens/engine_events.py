@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from specchat.engine.protocol.events import (
-    Changed,
-    Counted,
-    Died,
-    Event,
-    Failed,
-    Finished,
-    Hello,
-    Learnt,
-    Notice,
-    Ready,
-    Started,
-)
+from specchat.engine.protocol import events
 from specchat.engine.protocol.text import visible
 from specchat.tui.screens.alternatives import AlternativesScreen
 from specchat.tui.screens.chat_view import ChatView
@@ -44,7 +32,7 @@ class EngineEvents:
         context_limit: ContextLimit,
         current_chat: CurrentChat,
         learning: LearningCommand,
-        besides: Sequence[Callable[[Sequence[Event]], None]],
+        besides: Sequence[Callable[[Sequence[events.Event]], None]],
     ) -> None:
         """`besides`: told of all events, for what they asked the engine."""
         self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
@@ -57,9 +45,9 @@ class EngineEvents:
 
     async def take(self) -> None:
         redraw = self._context.pump.begin()
-        events = self._session.link.drain() if self._session.link else []
+        arrived = self._session.link.drain() if self._session.link else []
         with self._app.batch_update():
-            served, own = self._context.served.dispatch(self._without_those_of_races(events))
+            served, own = self._context.served.dispatch(self._without_those_of_races(arrived))
             own = self._view.animation.release(own)
             if own or redraw or served or self._chat.queued is not None:
                 await self._apply_all(own)
@@ -67,18 +55,18 @@ class EngineEvents:
             self._context.served.ask_next()
         self._app.call_after_refresh(self._context.pump.end)
 
-    def _without_those_of_races(self, events: Sequence[Event]) -> list[Event]:
+    def _without_those_of_races(self, arrived: Sequence[events.Event]) -> list[events.Event]:
         """Give all events to the page above the chat that asked for some; returns those that are no answers to it."""
         asking = RunScreen | AlternativesScreen | WhatIfScreen
         run = next((screen for screen in self._app.screen_stack if isinstance(screen, asking)), None)
         if run is not None:
-            run.take(events)
+            run.take(arrived)
         for take in self._besides:
-            take(events)
-        return [event for event in events if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]
+            take(arrived)
+        return [event for event in arrived if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]
 
-    async def _apply_all(self, events: Sequence[Event]) -> None:
-        for event in events:
+    async def _apply_all(self, arrived: Sequence[events.Event]) -> None:
+        for event in arrived:
             await self._apply(event)
         if self._chat.running is None:
             self._context.speed.held = False  # the next one is not
@@ -107,9 +95,9 @@ class EngineEvents:
                 stops = self._app.key_hint("stop", "stops it", " · ")
                 self._app.say(f"the reply repeats itself{stops}", "warn")
 
-    async def _apply(self, event: Event) -> None:
+    async def _apply(self, event: events.Event) -> None:
         chat = self._chat
-        if isinstance(event, Started) and self._session.player is not None:
+        if isinstance(event, events.Started) and self._session.player is not None:
             turns = self._chat.replay(event)
             if len(turns) + 1 == len(self._chat.turns):
                 await self._view.transcript.clear()
@@ -118,63 +106,63 @@ class EngineEvents:
         was_writing = chat.running is not None
         change = chat.engine.changes[0] if chat.engine.changes else {}
         chat.apply(event)
-        if isinstance(event, Changed | Failed):
+        if isinstance(event, events.Changed | events.Failed):
             self._session.send_held()
-        if was_writing or not isinstance(event, Finished):  # the end of a reply that was left shows nothing
+        if was_writing or not isinstance(event, events.Finished):  # the end of a reply that was left shows nothing
             await self._show_effects(event, change)
         if (waits := self.when_answered) is not None and not chat.engine.unanswered:
             self.when_answered = None
-            if not isinstance(event, Ready):  # of another pair, perhaps
+            if not isinstance(event, events.Ready):  # of another pair, perhaps
                 await self._app.attempt(waits())
-        if isinstance(event, Counted | Failed | Died):
+        if isinstance(event, events.Counted | events.Failed | events.Died):
             await self._context_limit.apply(event)
         if was_writing and chat.running is None:
             self._context.garbage.schedule()
             await self._context_limit.reply_ended()
 
-    async def _show_effects(self, event: Event, change: dict[str, Any]) -> None:
+    async def _show_effects(self, event: events.Event, change: dict[str, Any]) -> None:
         match event:
-            case Hello() | Changed():
+            case events.Hello() | events.Changed():
                 self._side.show_fields()
-            case Died():
+            case events.Died():
                 self._side.show_fields()
                 self._learning.failed()
                 self._app.say("")  # it was about an engine that is gone; the alert says what can be done
-            case Learnt():
+            case events.Learnt():
                 await self._learning.answered(event)
-            case Ready():
+            case events.Ready():
                 await self._on_ready(event)
-            case Finished():
+            case events.Finished():
                 cut = event.stop == "length"
                 self._app.say("the reply reached max_tokens; /continue goes on with it" if cut else "")
                 self._app.call_user_back(event)
-            case Notice():
+            case events.Notice():
                 await self._app.note(visible(event.text), "warn")
-            case Failed(during="change", missing=missing) if missing and self._context.pairs.here:
+            case events.Failed(during="change", missing=missing) if missing and self._context.pairs.here:
                 self._side.show_fields()
                 doing = visible(self._context.pairs.fetch_drafts(missing, change))
                 self._view.form.show_remark(doing)
                 self._app.say(doing)
-            case Failed(during="change"):
+            case events.Failed(during="change"):
                 self._side.show_fields()
                 options = change.get("method_options")
                 names = list(options) if isinstance(options, dict) else list(change)
                 self._view.form.fail(str(names[0]) if names else "", event.message)
                 if not self._view.form.has_focus:
                     self._app.say(visible(event.message), "warn")
-            case Failed(during="load"):
+            case events.Failed(during="load"):
                 self._side.show_fields()
                 if (engine := self._chat.engine).phase == "ready":
                     why, refused = visible(event.message), engine.refused  # empty where the user cancelled it
                     if refused:
                         await self._app.note(f"{refused} was not loaded: {why}; {engine.pair} stays in use", "bad")
                     self._app.say(why, "bad" if refused else "warn")
-            case Failed():
+            case events.Failed():
                 if event.during == "learning":
                     self._learning.failed()
                 self._app.say(visible(event.message), "bad")
 
-    async def _on_ready(self, event: Ready) -> None:
+    async def _on_ready(self, event: events.Ready) -> None:
         self._session.lower_priority_if_shared()
         self._context.settings_files.read()
         self._side.show_fields()
