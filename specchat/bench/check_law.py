@@ -17,7 +17,7 @@ from specchat.bench.checked_combination import (
     CheckedCombination,
     Finding,
     Text,
-    no_guess,
+    skipped_without_guesses,
     write,
 )
 from specchat.core.sampling import Law, Sampling, law
@@ -133,9 +133,7 @@ def check_set_law(subject: CheckedCombination) -> Finding:
     plain = _plain_logits(subject)
     settings = _settings(subject.settings, plain)
     finding = _finding(claim, subject, settings, plain, _samples(subject, settings, plain))
-    if finding.status == PASSED and not finding.figures["drafted"]:
-        return replace(finding, status=SKIPPED, detail=no_guess(settings))
-    return finding
+    return skipped_without_guesses(finding, settings)
 
 
 def _lossy(claim: str, subject: CheckedCombination) -> Finding | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from specchat.bench.checked_combination import (
     CheckedCombination,
     Finding,
     Text,
-    no_guess,
+    skipped_without_guesses,
 )
 from specchat.bench.measured_reply import Measured
 from specchat.core.round import Round
@@ -26,7 +26,6 @@ from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
 from specchat.decoding.teacher_forcing import Comparer, Judge, Margin, allowed_gap, first_difference, forced, read_after
 from specchat.models.backends.scripted import Says, ScriptedModel
-from specchat.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,8 @@ def check_greedy(subject: CheckedCombination) -> Finding:
         first = differences[0]
         detail += f"; first difference at token {first.place}, margin {first.gap:.3g}"
     detail += f"; planted wrong token {'caught' if caught else 'NOT caught'} (margin {planted:.3g})"
-    return _skipped_without_guesses(
-        Finding(claim, FAILED if wrong or not caught else PASSED, detail, figures), settings
-    )
+    finding = Finding(claim, FAILED if wrong or not caught else PASSED, detail, figures)
+    return skipped_without_guesses(finding, settings)
 
 
 def check_seeded(subject: CheckedCombination) -> Finding:
@@ -167,7 +165,7 @@ def check_seeded(subject: CheckedCombination) -> Finding:
         "largest_margin": worst,
         "allowed_margin": allowed,
     }
-    return _skipped_without_guesses(Finding(claim, PASSED if fine else FAILED, detail, figures), settings)
+    return skipped_without_guesses(Finding(claim, PASSED if fine else FAILED, detail, figures), settings)
 
 
 def check_twin(subject: CheckedCombination) -> Finding:
@@ -209,13 +207,6 @@ def check_adversary(subject: CheckedCombination) -> Finding:
     fine = (gap is None and text.accepted == 0) or (gap is not None and not subject.exact and gap <= allowed)
     figures = {"drafted": text.drafted, "accepted": text.accepted, "tokens": len(text.tokens), "margin": gap}
     return Finding(claim, PASSED if fine and text.drafted else FAILED, detail, figures)
-
-
-def _skipped_without_guesses(finding: Finding, settings: Settings) -> Finding:
-    """The finding, or, where it passed without a drafted token, one that says that nothing was tested."""
-    if finding.status != PASSED or finding.figures["drafted"]:
-        return finding
-    return replace(finding, status=SKIPPED, detail=no_guess(settings))
 
 
 def always_wrong(prompt: Sequence[int], reply: Sequence[int], target: Model) -> Says:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,23 +20,6 @@ from specchat.drafters.parts import PairResources
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.settings import Settings
 
-
-def no_guess(settings: Settings) -> str:
-    """Why nothing was drafted, and which setting would change that."""
-    usual = Settings()
-    if settings.drafter == "none":
-        why = f"drafter 'none' proposes nothing; set another one, such as --drafter {usual.drafter}"
-    elif settings.controller == "off":
-        why = f"controller 'off' is plain decoding; set --controller {usual.controller}"
-    elif settings.nodes == 0:
-        why = f"nodes = 0 is plain decoding; set --nodes {usual.nodes}"
-    elif settings.controller != "fixed":
-        why = f"controller {settings.controller!r} planned no nodes; set --controller fixed"
-    else:
-        why = f"drafter {settings.drafter!r} found nothing to propose; set --budget full, or another drafter"
-    return f"no guess was made: {why}"
-
-
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
@@ -48,6 +31,24 @@ class Finding:
     status: str
     detail: str
     figures: dict[str, Any] = field(default_factory=dict)
+
+
+def skipped_without_guesses(finding: Finding, settings: Settings) -> Finding:
+    """The finding; where it passed without a drafted token, one that nothing was tested, and what would change that."""
+    if finding.status != PASSED or finding.figures["drafted"]:
+        return finding
+    usual = Settings()
+    if settings.drafter == "none":
+        why = f"drafter 'none' proposes nothing; set another one, such as --drafter {usual.drafter}"
+    elif settings.controller == "off":
+        why = f"controller 'off' is plain decoding; set --controller {usual.controller}"
+    elif settings.nodes == 0:
+        why = f"nodes = 0 is plain decoding; set --nodes {usual.nodes}"
+    elif settings.controller != "fixed":
+        why = f"controller {settings.controller!r} planned no nodes; set --controller fixed"
+    else:
+        why = f"drafter {settings.drafter!r} found nothing to propose; set --budget full, or another drafter"
+    return replace(finding, status=SKIPPED, detail=f"no guess was made: {why}")
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,6 @@ class SpecchatApp(TerminalApp):
         await self.chat_screen.transcript.mount(NoteView(text, role))
 
     def redraw(self) -> None:
-        """Draw what is known now; cheap where nothing changed."""
         self.chat_screen.draw()
 
     def link_changed(self) -> None:

@@ -22,7 +22,6 @@ from specchat.tui.screens.model_race import race_models, split_pair
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.key_bindings import key_sections
 from specchat.tui.state.prompt_text import values_of_usage
-from specchat.tui.state.settings_fields import FAMILIES
 from specchat.tui.tree import MODES
 
 
@@ -138,12 +137,12 @@ COMMANDS: dict[str, SlashCommand] = {
         *(
             SlashCommand(
                 setting,
-                f"choose {_METHOD_HELP[setting]} (the {setting}); acts at once",
+                f"choose {what} (the {setting}); acts at once",
                 partial(settings.choose_method, setting=setting),
                 "[NAME]",
                 values=partial(settings.method_names, setting=setting),
             )
-            for setting in FAMILIES
+            for setting, what in _METHOD_HELP.items()
         ),
         SlashCommand("tree", "hide or show the tree, or choose how it is drawn", tree, f"[{'|'.join(MODES)}]"),
         SlashCommand(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from specchat.controllers import controller_names
 from specchat.drafters.members import names_in
 from specchat.engine.protocol.events import Hello, MethodInfo, OptionInfo
@@ -133,7 +135,9 @@ def fields_of(
     for section, names in [*_SECTIONS, ("more", tuple(name for name in infos if name not in known))]:
         for name in names:
             if name in infos:
-                info = _with_choices(infos[name], hello.methods)
+                info = infos[name]
+                if name in FAMILIES and not info.choices:
+                    info = replace(info, choices=[method.name for method in methods_of(hello.methods, name)])
                 fields.append(Field(name, info, *_values(name, info, section, layers)))
             for method in _in_use(hello.methods, name, settings):
                 for info in method.options:
@@ -191,13 +195,6 @@ def methods_of(methods: list[MethodInfo], setting: str) -> list[MethodInfo]:
     return [method for method in methods if FAMILIES[setting] in method.family]
 
 
-def _with_choices(info: OptionInfo, methods: list[MethodInfo]) -> OptionInfo:
-    if info.name not in FAMILIES or info.choices:
-        return info
-    names = [method.name for method in methods_of(methods, info.name)]
-    return OptionInfo(info.name, info.kind, info.default, info.help, info.unit, choices=names, live=info.live)
-
-
 def _stepped_int(value: int, direction: int) -> int:
     """By ones while small, by ever larger round steps after."""
     reference = abs(value) if direction > 0 else abs(value) - 1
@@ -205,6 +202,3 @@ def _stepped_int(value: int, direction: int) -> int:
     if step == 1:
         return value + direction
     return (value // step + 1) * step if direction > 0 else (value - 1) // step * step
-
-
-__all__ = ["FAMILIES", "JOINED", "Field", "UsageError", "field_not_in_use", "fields_of", "methods_of"]
