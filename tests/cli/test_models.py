@@ -14,13 +14,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from fake_hub import copying
 from typer.testing import CliRunner
 
 from specchat.cli.models import app
 from specchat.cli.progress import FetchLines
 from specchat.config import cache_dir, config_dir, load_catalog, private_dir
 from specchat.errors import SpecchatError, UsageError, WeightsError
-from specchat.models.hub import model_state
+from specchat.models.hub import model_state, package_index
 from specchat.models.hub.disk import Progress
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +67,12 @@ def home(tmp_path, monkeypatch):
     )
 
 
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """Wheels are copied; pip, which takes half a second each time, runs where this is not asked for."""
+    monkeypatch.setattr(package_index, "download_wheel", copying(tmp_path / "wheels", []))
+
+
 def run(*arguments: str, answer: str | None = None):
     return CliRunner().invoke(app, list(arguments), input=answer)
 
@@ -107,7 +114,7 @@ def test_pulling_a_pair_pulls_its_models_and_says_where_they_are():
     assert "● ready" in next(line for line in run("list").stdout.splitlines() if line.startswith("tiny-model"))
 
 
-def test_pulling_a_model_by_its_own_name_works_too():
+def test_pulling_a_model_by_its_own_name_works_too(copied):
     assert run("pull", "tiny-model").stdout.startswith("tiny-model: ready")
 
 
@@ -119,13 +126,13 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_exit_code_2(command):
     assert error.exit_code == 2
 
 
-def test_check_names_the_hash_it_read():
+def test_check_names_the_hash_it_read(copied):
     run("pull", "tiny")
     digest = hashlib.sha256(BODY).hexdigest()
     assert f"tiny-model: t.gguf is intact, SHA-256 {digest}" in run("check", "tiny").stdout
 
 
-def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
+def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it(copied):
     run("pull", "tiny")
     (cache_dir() / "models" / "tiny-model" / "t.gguf").write_bytes(b"X" + BODY[1:])
     error = error_of("check", "tiny")
@@ -134,7 +141,7 @@ def test_check_of_a_changed_file_is_an_error_that_says_how_to_mend_it():
     assert "specchat models pull tiny-model" in str(error)
 
 
-def test_a_pull_of_a_pair_leaves_a_draft_model_that_its_settings_do_not_use_and_says_how_to_have_it():
+def test_a_pull_of_a_pair_leaves_a_draft_model_that_its_settings_do_not_use_and_says_how_to_have_it(copied):
     said = run("pull", "sparing").stdout
     assert f"tiny-model ({SIZE}): not pulled, as the settings of sparing do not use it; its own name pulls it" in said
     assert model_state.state(load_catalog().model("tiny-model")).kind == "missing"
@@ -145,7 +152,7 @@ def test_a_pull_of_a_pair_leaves_a_draft_model_that_its_settings_do_not_use_and_
     assert "tiny-model: " in run("remove", "sparing", "--yes").stdout
 
 
-def test_a_pull_of_a_pair_fetches_a_draft_model_that_a_member_of_its_drafter_uses():
+def test_a_pull_of_a_pair_fetches_a_draft_model_that_a_member_of_its_drafter_uses(copied):
     assert "tiny-model: ready at" in run("pull", "drafted").stdout
 
 
@@ -156,14 +163,14 @@ def test_the_list_says_which_pairs_do_not_use_a_model_of_theirs():
     assert (pairs["sparing"], pairs["drafted"]) == (["scripted"], ["scripted", "tiny-model"])
 
 
-def test_remove_asks_no_question_when_told_yes_and_frees_the_space():
+def test_remove_asks_no_question_when_told_yes_and_frees_the_space(copied):
     run("pull", "tiny")
     held = sum(file.stat().st_size for file in (cache_dir() / "models" / "tiny-model").iterdir())
     assert f"tiny-model: {held / 1000:.1f} kB freed" in run("remove", "tiny-model", "--yes").stdout
     assert not (cache_dir() / "models" / "tiny-model").exists()
 
 
-def test_remove_without_a_terminal_wants_a_yes():
+def test_remove_without_a_terminal_wants_a_yes(copied):
     run("pull", "tiny")
     error = error_of("remove", "tiny-model")
     assert isinstance(error, UsageError)
@@ -172,7 +179,7 @@ def test_remove_without_a_terminal_wants_a_yes():
 
 
 @pytest.mark.parametrize(("answer", "left"), [("n\n", "ready"), ("y\n", "missing")])
-def test_remove_does_as_it_is_answered(answer, left, monkeypatch):
+def test_remove_does_as_it_is_answered(answer, left, copied, monkeypatch):
     monkeypatch.setattr("specchat.cli.streams.can_ask", lambda: True)
     run("pull", "tiny")
     said = run("remove", "tiny-model", answer=answer).stdout

