@@ -1,6 +1,7 @@
 """A C compiler for the tests that compiles the same sources once: many tests start processes with an empty cache.
 
-`share_compiled` names this file in $CC for a whole run of pytest; each process that compiles then runs it.
+`share_compiled` names this file in $CC for a whole run of pytest; each process that compiles then runs it. What it made
+is kept for later runs in pytest's cache: all the sources take a minute.
 """
 
 import fcntl
@@ -12,21 +13,39 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 _COMPILER, _FOLDER = "SPECCHAT_TESTS_COMPILER", "SPECCHAT_TESTS_COMPILED"
 
+KEPT_S = 14 * 24 * 3600.0
+"""How long is kept what no run uses."""
 
-def share_compiled(compiler: tuple[str, ...]) -> tempfile.TemporaryDirectory[str] | None:
+
+def share_compiled(compiler: tuple[str, ...], cache: Path | None, machine: str) -> Path | None:
     """Let this process and all that it starts compile through this file.
 
+    Args:
+        compiler: the command of the compiler.
+        cache: where earlier runs kept what they compiled; None for a folder in the system's place for such.
+        machine: what compiled code depends on beside the sources, the options and the compiler.
+
     Returns:
-        The folder of what is compiled, gone with the object; None where a process above this one has shared one.
+        The folder of what is compiled; None where a process above this one has shared one.
     """
     if _FOLDER in os.environ:
         return None
-    folder = tempfile.TemporaryDirectory(prefix="specchat-tests-compiled-")
-    os.environ[_FOLDER], os.environ[_COMPILER] = folder.name, json.dumps(compiler)
+    if cache is None:
+        folder = Path(tempfile.mkdtemp(prefix="specchat-tests-compiled-"))
+    else:
+        version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
+        about = [version, machine.encode(), *map(os.fsencode, compiler)]
+        folder = cache / hashlib.blake2b(b"\n".join(about), digest_size=12).hexdigest()
+        folder.mkdir(exist_ok=True)
+        for file in cache.glob("*/*"):
+            if time.time() - file.stat().st_mtime > KEPT_S:
+                file.unlink()
+    os.environ[_FOLDER], os.environ[_COMPILER] = str(folder), json.dumps(compiler)
     os.environ["CC"] = f"'{sys.executable}' -I -S '{__file__}'"
     return folder
 
@@ -48,6 +67,7 @@ def main(arguments: list[str]) -> int:
             script = f"{command} && mv {shlex.quote(str(made))} {shlex.quote(str(kept))}"
             if status := subprocess.run(["sh", "-c", script], pass_fds=[lock.fileno()], check=False).returncode:
                 return status
+    os.utime(kept)
     shutil.copy(kept, output)
     return 0
 

@@ -12,6 +12,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes are sta
 
 import gc
 import itertools
+import platform
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from hypothesis import settings as hypothesis_settings
 from preloading import preloaded, preloaded_app, preloaded_server, whole_app  # noqa: F401
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
+from specchat.compiled.machine import cpu_flags
 
 sys.dont_write_bytecode = False  # and this one rewrites the assertions of 440 files, which takes 10 s
 
@@ -44,10 +47,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile C sources once for all workers, and for what tests start."""
+    """Compile C sources once for all workers, for what tests start, and for later runs."""
+    cache = config.cache.mkdir("compiled") if config.pluginmanager.hasplugin("cacheprovider") else None
     with suppress(NativeUnavailable):
-        if (folder := share_compiled(find_compiler())) is not None:
-            config.add_cleanup(folder.cleanup)
+        folder = share_compiled(find_compiler(), cache, f"{platform.platform()} {sorted(cpu_flags())}")
+        if folder is not None and cache is None:
+            config.add_cleanup(lambda: shutil.rmtree(folder))
 
 
 @pytest.hookimpl(optionalhook=True)

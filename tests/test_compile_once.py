@@ -8,11 +8,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from compile_once import _FOLDER
+from compile_once import _COMPILER, _FOLDER, KEPT_S, share_compiled
 
 pytestmark = pytest.mark.skipif(_FOLDER not in os.environ, reason="no C compiler is here")
 
@@ -92,3 +93,22 @@ def test_what_does_not_compile_is_not_kept(counted, tmp_path):
             compiled(tmp_path / "a", 7, "-no-such-option")
         shutil.rmtree(tmp_path / "a")
     assert counted() == 2
+
+
+def test_later_runs_find_what_was_compiled_by_the_same_compiler_on_the_same_machine(monkeypatch, tmp_path):
+    for name in (_FOLDER, _COMPILER, "CC"):
+        monkeypatch.setenv(name, "")  # set again afterwards
+
+    def folder(compiler: str = "cc", machine: str = "this one"):
+        monkeypatch.delenv(_FOLDER)
+        return share_compiled((sys.executable, "-I", "-c", f"print({compiler!r})"), tmp_path, machine)
+
+    kept = folder()
+    used, unused = kept / "used", kept / "unused"
+    for file, age_s in ((used, 0.5 * KEPT_S), (unused, 2 * KEPT_S)):
+        file.touch()
+        os.utime(file, (time.time() - age_s,) * 2)
+    assert folder() == kept
+    assert used.exists()
+    assert not unused.exists()
+    assert len({kept, folder("another"), folder(machine="another")}) == 3
