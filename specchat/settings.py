@@ -62,12 +62,13 @@ def parse_target_at(at: str) -> str:
 class Settings:
     """Everything a user may choose for a reply. Fields marked live act between two rounds."""
 
-    pair: str = option("smol", "target and what drafts for it, as named in models.toml", live=False)
+    pair: str = option("smol", "the model to chat with and what guesses for it, as named in models.toml", live=False)
     drafter: str = option("prompt_lookup", "what guesses the next tokens")
     policy: str = option("chain", "which guesses get a place in the tree")
     rule: str = option("follow", "which guesses are accepted")
     controller: str = option(
-        "fixed", "how hard to speculate, round by round; of several, such as goodput+memory, the smallest budget holds"
+        "fixed",
+        "how many guesses each round makes; of several, such as goodput+memory, the one that allows fewest holds",
     )
     loop: str = option(
         "sequential",
@@ -84,15 +85,25 @@ class Settings:
     mirror_candidates: int = option(
         2, "candidates for which loop mirror drafts a branch each", unit="tokens", minimum=1, maximum=64
     )
-    width: int = option(2, "children a node may get", unit="nodes", minimum=1, maximum=64)
-    depth: int = option(6, "levels below the root", unit="levels", minimum=1, maximum=64)
-    nodes: int = option(16, "draft nodes in one tree; 0 is plain decoding", unit="nodes", minimum=0, maximum=512)
-    temperature: float = option(
-        0.0, "0 is greedy; higher is more varied", minimum=0.0, maximum=10.0, least_above_zero=COLDEST
+    width: int = option(2, "guesses for one place, at most", unit="nodes", minimum=1, maximum=64)
+    depth: int = option(6, "tokens guessed ahead, at most", unit="levels", minimum=1, maximum=64)
+    nodes: int = option(
+        16, "guesses in one tree; 0 is plain decoding, without guesses", unit="nodes", minimum=0, maximum=512
     )
-    top_k: int = option(0, "sample among the k most likely tokens; 0 is all", unit="tokens", minimum=0)
-    top_p: float = option(1.0, "sample within this share of probability", minimum=0.0, maximum=1.0)
-    min_p: float = option(0.0, "drop tokens less likely than this share of the best", minimum=0.0, maximum=1.0)
+    temperature: float = option(
+        0.0,
+        "0 always takes the likeliest token; higher is more varied",
+        minimum=0.0,
+        maximum=10.0,
+        least_above_zero=COLDEST,
+    )
+    top_k: int = option(0, "draw among so many of the likeliest tokens; 0 is all", unit="tokens", minimum=0)
+    top_p: float = option(
+        1.0, "draw among the likeliest tokens that have this share of probability together", minimum=0.0, maximum=1.0
+    )
+    min_p: float = option(
+        0.0, "never draw a token less likely than this share of the likeliest one", minimum=0.0, maximum=1.0
+    )
     repetition_penalty: float = option(
         1.0, "above 1 makes tokens of prompt and reply less likely", minimum=0.01, maximum=10.0
     )

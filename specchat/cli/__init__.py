@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="specchat",
-    help="Chat with a model on your own machine and watch it speculate: the target's own text, only sooner.",
+    help="Chat with a language model on your own machine. Something quick guesses how the text goes on, and the model "
+    "checks all guesses at once: its own text, usually sooner.",
     add_completion=True,
     no_args_is_help=False,
     pretty_exceptions_enable=False,

@@ -22,7 +22,7 @@ def test_help_names_methods_choices_and_defaults() -> None:
     assert f"what guesses the next tokens ({len(DRAFTERS)} of them, listed by specchat methods; " in done.stdout
     assert "which guesses get a place in the tree (chain, expansion, " in done.stdout
     assert "default chain)" in done.stdout
-    assert "children a node may get (1 to 64; default 2)" in done.stdout
+    assert "guesses for one place, at most (1 to 64; default 2)" in done.stdout
 
 
 @pytest.mark.skipif(not PROGRAM.exists(), reason="the command is not installed beside this Python")

@@ -48,7 +48,11 @@ async def test_alone_it_says_what_was_learnt_and_what_that_is_worth():
     async with driving() as d:
         await d.say("/learn")
         await d.hear(LEARNT)
-        for words in ("12 replies of 1,834 tokens, in 140 updates", "14.0 MB on the disk", "τ 1.78 → 2.03"):
+        for words in (
+            "12 replies of 1,834 tokens, in 140 updates",
+            "14.0 MB on the disk",
+            "tokens a round in lines of 4: 1.78 → 2.03",
+        ):
             assert words in notes(d)
 
 
@@ -59,10 +63,13 @@ def test_the_last_replies_are_told_one_by_one_with_guesses_that_changed():
     ]
     first, *lines = learning_report(msgspec.structs.replace(LEARNT, judged=judged)).split("\n")
     assert "12 replies" in first
-    assert "before it was learnt from" in lines[0]
-    assert lines[0].endswith("chains of 4: 1.60 → 1.60, 1.60 → 1.80")
-    assert lines[1] == "in the newest reply, of 200 first guesses 14 became right and 6 wrong"
-    assert lines[2] == "token 31 behind ' the sky': ' is' → ' appears', the target wrote ' appears'"
+    assert "each before it learnt from it: tokens a round in lines of 4" in lines[0]
+    assert lines[0].endswith("had left: 1.60 → 1.60, 1.60 → 1.80")
+    assert lines[1] == "in the newest reply, of 200 first guesses 14 became right by learning, and 6 wrong"
+    assert lines[2] == (
+        "token 31, after ' the sky': it would have guessed ' is', and now guessed ' appears'; "
+        "the target wrote ' appears'"
+    )
     alone = learning_report(msgspec.structs.replace(LEARNT, judged=judged[:1])).split("\n")
     assert alone[2:] == ["nothing had been learnt yet when the newest reply was measured"]
 
@@ -120,8 +127,8 @@ async def test_a_pair_is_loaded_with_the_setting_that_is_in_force():
 
 def test_the_report_gives_both_networks_their_shares_at_every_depth():
     text = learning_report(LEARNT)
-    assert "45, 44, 45, 44 % of its guesses at depth 1, 2, 3, 4 were right as it was trained" in text
-    assert "52, 54, 54, 53 % as it was then" in text
+    assert "1, 2, 3, 4 tokens ahead were right 45, 44, 45, 44 % of the time with its first weights" in text
+    assert "52, 54, 54, 53 % with those of that moment" in text
     assert "is not learning; /learn on starts it" in learning_report(ev.Learnt(drafter="x"))
     assert "went back to its original weights twice" not in text
     assert "went back to its original weights 2 times" in learning_report(ev.Learnt(drafter="x", went_back=2))

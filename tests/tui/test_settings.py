@@ -217,7 +217,7 @@ async def test_the_meaning_range_unit_and_default_of_the_chosen_setting_are_alwa
         async with driving(size) as d:
             await d.pilot.press("f2", *["down"] * 6)
             drawn = d.drawn(d.view.form)
-            assert "children a node may get" in drawn
+            assert "guesses for one place" in drawn
             assert "1 to 64 nodes · default 2" in drawn
 
 

@@ -51,7 +51,7 @@ async def test_a_drafter_is_trained_while_the_chat_goes_on_and_its_verdict_is_us
         assert verdict in " ".join(screen.replace("│", " ").split()), "it may stand on two lines"
         learnt = "on texts it never learnt from: τ 1.00 → 1.70 by learning, in chains of 4"
         assert learnt in " ".join(screen.replace("│", " ").split())
-        assert "behind ' the sky': ' of' → ' is', the target wrote ' is'" in " ".join(screen.split())
+        assert "after ' the sky': ' of' before, ' is' now; the target wrote ' is'" in " ".join(screen.split())
         if size[1] == 40:
             assert "1,200,000 1.70" in " ".join(screen.split())
         await d.pilot.press("u")

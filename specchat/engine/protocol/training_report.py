@@ -157,9 +157,11 @@ def learnt_lines(trained: Trained) -> list[str]:
     """What learning did on texts that were never learnt from: τ before and after, and some guesses that changed."""
     before = trained.curve.tau[0] if trained.curve.tau else 1.0
     lines = [f"on texts it never learnt from: τ {before:.2f} → {trained.tau:.2f} by learning, in chains of 4"]
+    if trained.changed:
+        lines.append("guesses there that learning changed:")
     for one in trained.changed:
         behind, guessed, now, wrote = (one_line(repr(text)) for text in (one.behind, one.before, one.now, one.wrote))
-        lines.append(f"behind {behind}: {guessed} → {now}, the target wrote {wrote}")
+        lines.append(f"after {behind}: {guessed} before, {now} now; the target wrote {wrote}")
     return lines
 
 

@@ -104,9 +104,10 @@ def _comparison(learnt: Learnt) -> str:
     before, now = (_shares(learnt.chains, right) for right in (learnt.before, learnt.now))
     lengths = [1 + sum(right) / learnt.chains for right in (learnt.before, learnt.now)]
     return (
-        f"on {learnt.chains:,} places of new text {_percent(before)} % of its guesses at depth "
-        f"{', '.join(str(depth) for depth in range(1, len(before) + 1))} were right as it was trained, "
-        f"and {_percent(now)} % as it was then: τ {lengths[0]:.2f} → {lengths[1]:.2f} in chains of {len(before)}"
+        f"tried at {learnt.chains:,} places of replies before it learnt from them: guesses "
+        f"{', '.join(str(depth) for depth in range(1, len(before) + 1))} tokens ahead were right {_percent(before)} % "
+        f"of the time with its first weights, {_percent(now)} % with those of that moment; tokens a round in lines of "
+        f"{len(before)}: {lengths[0]:.2f} → {lengths[1]:.2f}"
     )
 
 
@@ -120,17 +121,18 @@ def _each_reply(learnt: Learnt) -> list[str]:
     ]
     newest = learnt.judged[-1]
     lines = [
-        f"τ of each of the last replies before it was learnt from, by the weights as trained → as the replies before "
-        f"it left them, chains of {depth}: {', '.join(pairs)}"
+        f"reply by reply, the oldest first, each before it learnt from it: tokens a round in lines of {depth}, with the "
+        f"first weights → with those that the replies before had left: {', '.join(pairs)}"
     ]
     if not newest.updates:
         return [*lines, "nothing had been learnt yet when the newest reply was measured"]
     lines.append(
-        f"in the newest reply, of {newest.chains:,} first guesses {newest.became_right:,} became right and "
+        f"in the newest reply, of {newest.chains:,} first guesses {newest.became_right:,} became right by learning, and "
         f"{newest.became_wrong:,} wrong"
     )
     lines += [
-        f"token {one.place:,} behind {one.behind!r}: {one.before!r} → {one.now!r}, the target wrote {one.wrote!r}"
+        f"token {one.place:,}, after {one.behind!r}: it would have guessed {one.before!r}, and now guessed {one.now!r}; "
+        f"the target wrote {one.wrote!r}"
         for one in newest.changed
     ]
     return lines
