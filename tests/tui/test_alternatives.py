@@ -389,6 +389,12 @@ async def test_a_narrow_window_shows_the_alternatives_too():
         shown = d.screen()
         assert "·hill" in shown
         assert "64" in shown
+        page = d.app.screen
+        assert isinstance(page, AlternativesScreen)
+        page._state = "a recording: only guesses are known"
+        page._redraw()
+        await d.settle()
+        assert "a recording: only guesses are known" in d.screen(), "what is missing matters more than the title"
         await d.pilot.press("up", "enter")
         await d.settle()
         assert d.link.last(Generate).begun_tokens == [20, 21, 22, 24]

@@ -174,7 +174,7 @@ COMMANDS: dict[str, SlashCommand] = {
         SlashCommand("copy", "copy the last reply, or its last code block", chats.copy, "[reply|code]"),
         SlashCommand(
             "race",
-            "plain decoding and speculation side by side, or two models",
+            "the same question with guesses and without, side by side, or two models",
             race,
             "[MODEL] [PROMPT]",
             values=settings.pair_names,

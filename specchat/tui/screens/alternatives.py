@@ -169,7 +169,8 @@ class AlternativesScreen(Page[Alternative | None]):
         self._view.styles.height = max(2, min(wanted, self.app.size.height - _BORDER_LINES))
         box = self._view.parent
         assert isinstance(box, Vertical), "it is composed so"
-        box.border_title = "what else could stand here" + (f" · {self._state}" if self._state else "")
+        titles = " · ".join(filter(None, ["what else could stand here", self._state])), self._state
+        box.border_title = next((title for title in titles if len(title) <= width), titles[0])
         takes = "" if self.context.session.player else hint(self, "alternatives.take", "goes on from there")
         box.border_subtitle = " · ".join(filter(None, [takes, hint(self, "alternatives.close", "closes")]))
         self._view.repaint()

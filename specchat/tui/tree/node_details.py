@@ -16,7 +16,7 @@ _PARTS = {
     "system": "the system message", "user": "your message {}", "assistant": "reply {}", "reply": "this reply",
     "prompt": "the prompt", "datastore": "a datastore",
 }  # fmt: skip
-DICE = "the dice are the sampling's own noise: the same for plain decoding and for guesses"
+DICE = "dice decide, by these percentages; without guesses they would have fallen the same"
 
 _KINDS = {"iid": "drawn at random", "wor": "drawn at random, none twice", "point": "picked, not drawn at random"}
 
