@@ -121,18 +121,18 @@ def _each_reply(learnt: Learnt) -> list[str]:
     ]
     newest = learnt.judged[-1]
     lines = [
-        f"reply by reply, the oldest first, each before it learnt from it: tokens a round in lines of {depth}, with the "
-        f"first weights → with those that the replies before had left: {', '.join(pairs)}"
+        f"reply by reply, the oldest first, each before it learnt from it: tokens a round in lines of {depth}, with "
+        f"the first weights → with those that the replies before had left: {', '.join(pairs)}"
     ]
     if not newest.updates:
         return [*lines, "nothing had been learnt yet when the newest reply was measured"]
     lines.append(
-        f"in the newest reply, of {newest.chains:,} first guesses {newest.became_right:,} became right by learning, and "
-        f"{newest.became_wrong:,} wrong"
+        f"in the newest reply, of {newest.chains:,} first guesses {newest.became_right:,} became right by learning, "
+        f"and {newest.became_wrong:,} wrong"
     )
     lines += [
-        f"token {one.place:,}, after {one.behind!r}: it would have guessed {one.before!r}, and now guessed {one.now!r}; "
-        f"the target wrote {one.wrote!r}"
+        f"token {one.place:,}, after {one.behind!r}: it would have guessed {one.before!r}, and now guessed "
+        f"{one.now!r}; the target wrote {one.wrote!r}"
         for one in newest.changed
     ]
     return lines
