@@ -155,7 +155,7 @@ class SpecchatApp(TerminalApp):
     async def _turn_tour_page(self) -> None:
         """Enter in an empty prompt, or a click on the tour, turns the tour's page, or takes what the page offers."""
         offer = self.chat.background.offer
-        if self.chat_screen.start_pages.welcome_shown and offer is not None and offer.name:
+        if self.chat_screen.start_pages.offer_shown and offer is not None and offer.name:
             self.chat.background.offer = None
             await self.attempt(self.context.pairs.choose(offer.name))
             self.redraw()

@@ -222,6 +222,19 @@ async def test_a_small_model_is_called_a_toy_and_enter_fetches_a_better_one():
         assert "the chat goes on meanwhile" in d.drawn(d.view.notice)
 
 
+async def test_enter_fetches_nothing_where_the_page_has_no_room_to_say_so():
+    offer = Offer("135M", "qwen", 400_000_000, 61.4)
+    async with driving((40, 12), better=lambda pair: offer, engine_here=True) as d:
+        fetched = []
+        d.app.context.pairs.fetch = fetched.append
+        await d.settle()
+        assert d.app.chat.background.offer == offer
+        assert "Better" not in d.screen()
+        await d.pilot.press("enter")
+        await d.settle()
+        assert fetched == []
+
+
 async def test_a_better_model_is_offered_though_the_tour_was_shown_when_the_small_one_was_read(tmp_path):
     offer = Offer("135M", "qwen", 400_000_000, 61.4)
     async with driving(better=lambda pair: offer, engine_here=True, toured=tmp_path / "toured") as d:

@@ -32,6 +32,11 @@ class StartPages:
         return bool(self._transcript.query(Welcome))
 
     @property
+    def offer_shown(self) -> bool:
+        """Whether the welcome page names a better pair, which Enter takes."""
+        return any(page.shows_offer for page in self._transcript.query(Welcome))
+
+    @property
     def asks(self) -> bool:
         """Whether a question of the welcome page can be chosen now."""
         return self.welcome_shown and self._context.session.player is None

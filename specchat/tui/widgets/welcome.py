@@ -59,6 +59,8 @@ class Welcome(PaintedLines):
         self._questions_at = 0  # the line of the first one
         self._asked_by: list[int] = []  # the question that stands in each line from there on
         self._pointed: int | None = None
+        self.shows_offer = False
+        """Whether the better pair stands on the page; in a low window it has no room."""
 
     @dataclass
     class QuestionChosen(Message):
@@ -89,6 +91,7 @@ class Welcome(PaintedLines):
             state += [[] for _ in range(_STATE_LINES - len(state))]
         room = height - 1 - len(state) - bool(state)
         found, room = _fitted(self._found(column), room)
+        self.shows_offer = bool(found) and self._chat.background.offer is not None
         questions = self._questions(column, room - 1)
         if self._shown_tree is not None and room - len(questions) - 2 < LOWEST <= room - len(QUESTIONS) - 2:
             questions = self._questions(column, len(QUESTIONS))
