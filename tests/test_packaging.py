@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -96,3 +97,9 @@ def test_an_installed_wheel_finds_the_apps_style_sheet(installed: Run) -> None:
         "print(pathlib.Path(inspect.getfile(App)).with_name(App.CSS_PATH).is_file())"
     )
     assert installed(code) == "True\n"
+
+
+def test_the_server_the_browser_and_gifs_need_no_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert {*extras["serve"], *extras["web"], *extras["gif"]} <= set(project["dependencies"])

@@ -1,7 +1,7 @@
 """A clip of a reply's best rounds: its frames, and files of them: animated SVG, asciinema recording, GIF.
 
-Letters of a GIF become pixels with Pillow and a font of the system's. Pillow is an extra: SVG and cast need neither,
-and a rasteriser of our own would need a font in the package.
+Letters of a GIF become pixels with Pillow and a font of the system's. SVG and cast need neither; a
+rasteriser of our own would need a font in the package.
 """
 
 from __future__ import annotations
