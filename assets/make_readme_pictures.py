@@ -1,7 +1,7 @@
 """Make the pictures of the README from the demo recording: `python assets/make_readme_pictures.py`.
 
-Plays `demo.jsonl` in the real app. `screenshot-chat-120x40.svg` is the screen after the first reply, turned back to a
-round with many kept guesses; `clip.svg` is what the app's own `/clip` writes at the end, and `demo.html` what
+Plays `demo.jsonl` in the real app. `screenshot-chat-120x40.svg` is the screen after the first reply, turned back to the
+round that shows most; `clip.svg` is what the app's own `/clip` writes at the end, and `demo.html` what
 `specchat replay --html` does. Nothing is drawn by hand.
 """
 
@@ -25,8 +25,8 @@ from specchat.tui.commands.chat_commands import write_clip
 from specchat.tui.services.context import AppSetup
 
 HERE = Path(__file__).parent
-KEPT, FORKS = 3, 3
-"""The round in the screenshot kept so many guesses, or one more; so many nodes of its tree have several children."""
+KEPT = 3
+"""The round in the screenshot kept so many guesses at least, where one did."""
 
 
 async def main() -> None:
@@ -64,19 +64,20 @@ def ended(app: SpecchatApp, replies: int) -> bool:
     return len(turns) >= replies and turns[replies - 1].reply.stop is not None
 
 
-def tells(round: RoundDone) -> bool:
-    """Whether the tree of the round has something to show."""
+def worth(round: RoundDone) -> tuple[int, int, int]:
+    """How much the tree of the round has to show: guesses that were kept, and nodes with several children."""
     parents = Counter(round.tree.parents)
-    forks = sum(count > 1 for count in parents.values())
-    return len(round.verdict.path) in (KEPT, KEPT + 1) and forks >= FORKS
+    kept = len(round.verdict.path)
+    return min(kept, KEPT), sum(count > 1 for count in parents.values()), kept
 
 
 async def turn_back(app: SpecchatApp, pilot: Pilot[Any]) -> None:
-    """Select the last round of the first reply that kept enough guesses and branched often enough."""
+    """Select the round of the reply that has most to show."""
+    best = max(app.chat.rounds, key=worth)
     panel = app.chat_screen.tree_panel
     panel.focus()
     await pilot.press("pageup", "pageup")
-    while not tells(panel.round):
+    while panel.round is not best:
         await pilot.press("pageup")
     await pilot.pause(0.5)
 

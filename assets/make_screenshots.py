@@ -115,8 +115,8 @@ def branches(round: RoundDone) -> bool:
 
 
 def is_large(round: RoundDone | None) -> bool:
-    """Whether the tree of the round fills a window, and the target went some way down in it."""
-    return round is not None and len(round.tree.tokens) > 12 and len(round.verdict.path) >= 2
+    """Whether the tree of the round fills a window, and the target went a long way down in it."""
+    return round is not None and len(round.tree.tokens) > 12 and len(round.verdict.path) >= 4
 
 
 async def in_the_middle(app: App, pilot: Keys) -> None:
@@ -167,9 +167,9 @@ def command(text: str) -> Act:
 
 
 async def touring(app: App, pilot: Keys) -> None:
-    """The tour, as at the first start."""
+    """The tour, as at the first start: beside it the recording plays."""
     await app.chat_screen.start_pages.show_tour()
-    await pilot.pause(0.5)
+    await until(pilot, lambda: re.search(r"kept [2-9] of", text_of(app)) is not None)
 
 
 async def walking(app: App, pilot: Keys) -> None:
@@ -256,14 +256,15 @@ def text_of(app: App) -> str:
 
 
 async def showing(app: App, pilot: Keys) -> None:
-    """Trees that fill the window, at a round that has something to show and whose verdict is told."""
-    await ask(app, pilot, "/show Write a class for a linked list with insert, remove and find.")
+    """Trees that fill the window, at a round that has something to show and whose verdict is told, else at the best."""
+    await ask(app, pilot, "/show Why do leaves turn red in autumn? Three sentences.")
     panel, rounds = app.chat_screen.tree_panel, app.chat.rounds
 
     def told() -> bool:
         return re.search(r"kept \d+ of", text_of(app)) is not None
 
     await until(pilot, lambda: app.chat.running is None or (len(rounds) > 8 and is_large(panel.round) and told()))
+    await pilot.pause(0.2)
 
 
 SESSIONS: dict[tuple[int, int], tuple[Scene, ...]] = {
@@ -303,6 +304,7 @@ async def session(size: tuple[int, int], scenes: list[Scene], home: Path) -> Non
         judge=judged,
         store=home / "chats.db",
         questions=shipped_questions,
+        demo=HERE / "demo.jsonl",
     )
     app = SpecchatApp(setup, settings=SETTINGS, history=History(home / "prompts.jsonl", private_dir))
     app.remember_theme = lambda *given: None  # type: ignore[method-assign]  # the user's settings stay as they are

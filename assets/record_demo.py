@@ -34,10 +34,10 @@ SETTINGS = {
 """The pair's own drafter, and trees that branch in most rounds."""
 
 QUESTIONS = (
-    "Write a Python class for a bank account: deposit, withdraw, balance, a history of transactions, "
-    "interest, a printed statement, errors for bad amounts, and a unit test for each method. No explanation.",
-    "Add a method that transfers money to another account, with its test, and show the whole file.",
+    "Write a short Python class for a bank account: deposit, withdraw, balance. No comments, no explanation.",
+    "Add a method that transfers money to another account. Show the whole class, no explanation.",
 )
+"""The first reply stands on one screen with its question."""
 
 KEPT = (events.Ready, events.Started, events.Prefilled, events.RoundDone, events.Finished)
 """What a recording holds after its header, just as `specchat run --record` writes it."""
