@@ -57,12 +57,14 @@ class CompiledNetwork:
         network: address of what it is called with.
         turn: what is held while it is called, and keeps what lies at the address.
         logits: whether it names logits instead of log-probabilities.
+        one_pass: whether the pass that answers for the root answers for the whole tree.
     """
 
     read: int = 0
     network: int = 0
     turn: AbstractContextManager[object] = field(default_factory=nullcontext)
     logits: bool = False
+    one_pass: bool = False
 
 
 Asked = CompiledLookup | CompiledTable | CompiledNetwork

@@ -83,6 +83,10 @@ class TrainedNetwork(Protocol):
     """Nodes of this depth and deeper it cannot be asked about."""
 
     @property
+    def one_pass(self) -> bool:
+        """Whether the pass that answers for the root answers for the whole tree: deeper levels cost none."""
+
+    @property
     def passes(self) -> int:
         """Forward passes so far."""
 

@@ -58,6 +58,8 @@ class SurestFirst:
     """Fills one window behind the text, the surest places first. A `TrainedNetwork` whose guesses depend on the depth
     alone."""
 
+    one_pass = True
+
     def __init__(self, denoiser: Denoiser, steps: int) -> None:
         self.layers, self.depth = denoiser.layers, denoiser.depth
         self.take, self.skip, self.count_passes = denoiser.take, denoiser.skip, denoiser.count_passes

@@ -14,7 +14,7 @@ from specchat.core.request import HeadNeeds
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.states import HiddenStateSink
-from specchat.core.tree import DrawKind, TokenTree
+from specchat.core.tree import ROOT, DrawKind, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
 from specchat.drafters.draft_model import drawn_below, draws, over_vocabulary
 from specchat.drafters.options import TrainedNetworkOptions
@@ -46,7 +46,7 @@ class NetworkDrafter(CompiledDrafter):
         self._tree: TokenTree | None = None
         self._ready = False
         self._said = LikeliestByNode[Guessed]()
-        self._called = CalledNetwork(self._named)
+        self._called = CalledNetwork(self._named, network.one_pass)
         self._in_c = False
 
     @property
@@ -59,16 +59,14 @@ class NetworkDrafter(CompiledDrafter):
         self._network.begin(history)
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
-        """Nothing where states of the text are missing, and nothing where passes are not allowed."""
+        """Nothing where states of the text are missing, and nothing that costs a pass where none is allowed."""
         if self._tree is not tree:
             self._tree = tree
             self._said.clear()
             self._ready = context.passes and self._network.begin(context.history, Ahead(width, context.budget))
-        nodes = (
-            [node for node in frontier if tree.depths[node] < self._network.depth]
-            if self._ready and context.passes
-            else []
-        )
+        paid = self._network.one_pass and ROOT in self._said
+        asked = self._ready and (context.passes or paid)
+        nodes = [node for node in frontier if tree.depths[node] < self._network.depth] if asked else []
         return for_frontier(frontier, nodes, self._guesses(tree, nodes, width, context) if nodes else ())
 
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:

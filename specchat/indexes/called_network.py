@@ -76,14 +76,14 @@ class CalledNetwork:
         network: what compiled code is told of it.
     """
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, one_pass: bool = False) -> None:
         self._read = WeakMethod(read)  # whose drafter holds this
         self._error: BaseException | None = None
         self._callback = READ_ROWS(self._answer)
         address = ctypes.cast(self._callback, _ADDRESS).value
         assert address is not None, "a function has an address"
         self.address = address
-        self.network = CompiledNetwork(address, 0, self, logits=True)
+        self.network = CompiledNetwork(address, 0, self, logits=True, one_pass=one_pass)
 
     def __enter__(self) -> None:
         self._error = None

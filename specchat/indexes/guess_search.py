@@ -36,7 +36,7 @@ class _CAsked(ctypes.Structure):
         *[(name, ctypes.c_void_p) for name in ("trees", "limits", "successors", "by_rank")],
         ("probability", ctypes.c_double),
         *[(name, ctypes.c_void_p) for name in ("read", "network")],
-        *[(name, ctypes.c_int32) for name in ("count", "tokens", "logits")],
+        *[(name, ctypes.c_int32) for name in ("count", "tokens", "logits", "one_pass")],
     ]
 
 
@@ -207,4 +207,4 @@ def _as_c(asked: Asked) -> _CAsked:
     if isinstance(asked, CompiledTable):
         table, by_rank = asked.successors, asked.by_rank
         return _CAsked(successors=table, by_rank=by_rank, count=asked.count, tokens=asked.tokens)
-    return _CAsked(read=asked.read, network=asked.network, logits=asked.logits)
+    return _CAsked(read=asked.read, network=asked.network, logits=asked.logits, one_pass=asked.one_pass)

@@ -69,6 +69,7 @@ class ShippedHead:
     """
 
     depth = sys.maxsize
+    one_pass = False
     skip: Callable[[int, Sequence[int]], None] | None = None
 
     def __init__(

@@ -141,6 +141,10 @@ class LearningNetwork:
         self._drafting.network.take(states)
 
     @property
+    def one_pass(self) -> bool:
+        return self._drafting.network.one_pass
+
+    @property
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
         return None if self._drafting.network.skip is None else self._skip
 

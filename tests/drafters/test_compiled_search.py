@@ -14,6 +14,7 @@ from specchat.config.trained_drafters import TrainedDrafters
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan
 from specchat.core.context import Context
+from specchat.core.tree import ROOT
 from specchat.decoding.assemble import assemble, sampling
 from specchat.drafters import compiled_search
 from specchat.drafters.combine import MemberGroup
@@ -176,6 +177,25 @@ def test_a_trained_network_alone_is_asked_by_compiled_code_too(target, monkeypat
     grown.clear()
     same_up_to_rounding(spoken(target, "none", **given), at_once)
     assert not grown
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+@pytest.mark.parametrize("method", ["medusa", "amphista", "parallel_spec", "selector", "hydra"])
+def test_the_price_of_a_pass_stops_no_level_that_costs_none(target, monkeypatch, method, in_c):
+    if not in_c:
+        level_by_level(monkeypatch)
+
+    def trees(price):
+        budgets = (Budget(8, 3, 3, pass_price=price),)
+        return spoken(target, "none", budgets, tokens=24, drafter=method)[0]
+
+    def has_levels(trees):
+        return any(parent > ROOT for _, parents, *_ in trees for parent in parents)
+
+    free, priced = trees(0.0), trees(1.0)
+    assert has_levels(free)
+    assert has_levels(priced) == (method != "hydra"), "each level of hydra is a pass"
+    assert priced == free or method == "hydra"
 
 
 GROUPS = (

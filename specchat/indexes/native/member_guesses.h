@@ -163,7 +163,9 @@ static int32_t ask_network(Search *s, Growing *g, int32_t member, Candidate *scr
         int32_t found = join(&g->said.all[at * s->members], s->members, scratch);
         if (!any_as_likely(&s->rates, scratch, found, s->sure)) g->chosen.all[g->chosen.count++] = g->frontier.all[at];
     }
-    return g->passes && s->asked[member].read ? read_chosen(s, g, member, rows_read) : DONE;
+    const Asked *asked = &s->asked[member];
+    bool paid = asked->one_pass && s->reads[member];
+    return asked->read && (g->passes || paid) ? read_chosen(s, g, member, rows_read) : DONE;
 }
 
 static bool looks_up(const Asked *asked) { return asked->trees || asked->successors; }

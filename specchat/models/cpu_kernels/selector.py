@@ -88,7 +88,7 @@ class NativeSelector:
         self._tree = CSelectorTree()
         self._reader = CSelectorReader(selector=ctypes.addressof(self._c), tree=ctypes.addressof(self._tree))
         read = kernels.address_of("selector_read_rows")
-        self._network = CompiledNetwork(read, ctypes.addressof(self._reader), self)
+        self._network = CompiledNetwork(read, ctypes.addressof(self._reader), self, one_pass=True)
 
     def begin(self, named: NamedHead, states: States, inputs: TokenRows, pairs: TokenRows) -> CompiledNetwork:
         """A tree begins, whose first row is the root's; it is read by compiled code or by `read`.

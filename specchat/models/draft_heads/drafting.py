@@ -307,6 +307,7 @@ class Drafting:
     """The base of a network that drafts, a `TrainedNetwork`; families override `begin` and `read`, and what differs."""
 
     depth = sys.maxsize
+    one_pass = False
 
     def __init__(self, taps: Sequence[int], given: DraftingInputs, reading: RootReading | None = None) -> None:
         """`reading` reads the text for it, if it does not do so itself."""
@@ -404,6 +405,8 @@ class WholeText(RootReading):
 
 class ParallelDrafting(Drafting):
     """Drafting of heads whose guesses after a node depend on its depth alone: one call for a whole tree."""
+
+    one_pass = True
 
     def __init__(
         self,

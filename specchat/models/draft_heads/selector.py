@@ -143,6 +143,8 @@ class SelectorDrafting(Drafting):
     Where the network runs in C, all of that is one call.
     """
 
+    one_pass = True
+
     def __init__(self, network: Selector, given: DraftingInputs) -> None:
         sizes, reading = network.sizes, LastEntryAlone(network.entries, given)
         super().__init__(sizes.taps, given, reading)

@@ -142,7 +142,7 @@ class Denoising(Drafting):
         """Windows of so many places, cut into `steps` blocks of about one length."""
         super().__init__((), given)
         sizes = network.sizes
-        self.depth = window
+        self.depth, self.one_pass = window, steps == 1
         self._network = network
         self._begins = [step * window // steps for step in range(steps)]  # depths at which blocks begin
         self._masked = network.masked
