@@ -7,7 +7,7 @@ import torch
 from native_kit import native, needs_native
 from test_decoder import V, branching_tree, network, prompt
 
-from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, PassRequest
+from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, ExtraRow, PassRequest
 from specchat.core.tree import TokenTree
 from specchat.models.cpu_kernels import kernels
 from specchat.models.cpu_kernels.logits_buffer import BEST
@@ -37,12 +37,12 @@ def anew(monkeypatch):
     return made
 
 
-def read(needs, precision="int4", taps=frozenset()):
+def read(needs, precision="int4", taps=frozenset(), family="llama", extra_rows=()):
     """What is said of a tree behind a prompt, some of which is read with it."""
-    own = native(network("llama"), precision)
+    own = native(network(family), precision)
     own.prefill(prompt(40))
     own.prefill([*prompt(40), 7, 8, 9])
-    return own, own.read(branching_tree()[0], request=PassRequest(taps=taps, needs=needs)).said
+    return own, own.read(branching_tree()[0], request=PassRequest(taps, extra_rows=extra_rows, needs=needs)).said
 
 
 @pytest.mark.parametrize("taps", [frozenset(), frozenset({1})], ids=["bare", "tapped"])
@@ -52,6 +52,22 @@ def test_whatever_is_needed_everything_can_be_asked_for_with_the_same_bits(needs
     _, said = read(NEEDS[needs], taps=taps)
     assert LOOKS[look](said) == LOOKS[look](read(EVERYTHING)[1])
     assert bool(anew) == (look not in COMPUTED.get(needs, LOOKS))
+
+
+STREAM = ExtraRow(1, torch.linspace(-0.5, 0.5, 64), says=False)
+IN_STEPS = {
+    "past a window": {"family": "mistral, sliding window"},
+    "with rows that say nothing": {"extra_rows": (STREAM,)},
+}
+
+
+@pytest.mark.parametrize("how", IN_STEPS)
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_pass_in_steps_computes_of_the_head_what_is_needed_too(needs, look, how):
+    _, said = read(NEEDS[needs], **IN_STEPS[how])
+    assert (said.states_address is None) == (needs == "everything")
+    assert LOOKS[look](said) == LOOKS[look](read(EVERYTHING, **IN_STEPS[how])[1])
 
 
 @pytest.mark.parametrize("needs", ["first", "likeliest", "logits"])

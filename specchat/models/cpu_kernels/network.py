@@ -32,7 +32,7 @@ from specchat.models.cpu_kernels.streamed_weights import (
     packed_layers,
 )
 from specchat.models.decoder.kv_cache import KVCache, zeroed_bytes
-from specchat.models.decoder.network import Pass, layers_then_head
+from specchat.models.decoder.network import Pass
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.decoder.weight_check import prepared
@@ -174,13 +174,13 @@ class NativeNetwork:
         return TrimmedHead(empty, torch.tensor(tokens), tokens, list)
 
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        if self.streamed is not None:
-            return self._head_of(running.saying(self.run(running)), logsumexp, EVERYTHING if logsumexp else needs)
-        whole = self._whole_passes(running.cache)
+        needs = EVERYTHING if logsumexp or running.shows_logits else needs
+        whole = None if self.streamed is not None else self._whole_passes(running.cache)
         if whole is None or not whole.takes(running):
-            return layers_then_head(self, running, logsumexp)
+            with torch.inference_mode():
+                return self._head_of(running.saying(self.run(running)), logsumexp, needs)
         running.counters.node_layers += running.parts.computed_in_all * len(running.plan.tokens)
-        said = self._logits_buffer(len(running.plan.nodes), logsumexp, EVERYTHING if logsumexp else needs)
+        said = self._logits_buffer(len(running.plan.nodes), logsumexp, needs)
         whole.read(running, self._kernels, self.threads, self._c, said)
         return said
 

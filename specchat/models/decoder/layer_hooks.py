@@ -139,7 +139,7 @@ class LayerWatch:
         likeliest = said.likeliest
         return Reading(
             nodes=self._plan.nodes,
-            said=self._of_nodes(said, count),
+            said=self._of_nodes(said, count) if says or self._pruned else said,
             alive=frozenset(self._alive),
             pruned=self._pruned,
             taps=self._states,

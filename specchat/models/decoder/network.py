@@ -144,6 +144,11 @@ class Pass:
         """(n, d) those of the (rows, d) states that `Network.run` returns whose logits are wanted."""
         return states[self.plan.missing :] if self.watch is None else self.watch.saying(states)
 
+    @property
+    def shows_logits(self) -> bool:
+        """Whether its reading holds the logits of all rows: extra rows say some, or hooks may drop nodes."""
+        return any(row.says for row in self.extra_rows) or (self.watch is not None and bool(self.watch.hooked))
+
     @cached_property
     def rotations(self) -> list[Tensor | None]:
         """For each kind of attention, (rows, 1, head_dim / 2) complex64, what rotates each row's queries and keys."""
