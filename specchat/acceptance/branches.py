@@ -127,7 +127,7 @@ class BranchRule(AcceptanceRule):
         return (*tokens, Law.of(law).draw(context.noise, Stream.TARGET, context.position(tree, end)))
 
 
-def path_end(tree: TokenTree, node: int, law_after: LawAfter, coin: Coin, branches: int = ALL) -> Ended:
+def path_end(tree: TokenTree, node: int, law_after: LawAfter, coin: Coin, branches: int) -> Ended:
     """Where the path ends that goes on from an accepted node.
 
     Arithmetic alone: with all outcomes of the coins the law of the text can be enumerated.

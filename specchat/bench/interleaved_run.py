@@ -128,9 +128,7 @@ class RatioToPlain:
         return self.ratio.value < FLOOR
 
 
-def missing_for_drafters(
-    has_draft_model: bool, trained: Collection[str] = (), datastore: bool = False
-) -> dict[str, str]:
+def missing_for_drafters(has_draft_model: bool, trained: Collection[str], datastore: bool) -> dict[str, str]:
     """What a pair lacks for each drafter; empty where nothing. The arguments are those of `floor_comparison`."""
     missing = dict.fromkeys(DRAFTERS, "")
     for name, method in DRAFTERS.items():
@@ -146,7 +144,7 @@ def missing_for_drafters(
 
 
 def floor_comparison(
-    text: str, base: Settings, has_draft_model: bool, trained: Collection[str] = (), datastore: bool = False
+    text: str, base: Settings, has_draft_model: bool, trained: Collection[str], datastore: bool
 ) -> str:
     """Every drafter × policy under `goodput`, as `--compare` names configurations.
 

@@ -209,7 +209,7 @@ def calls_grammar(
     required: bool,
     single: bool,
     special: Mapping[str, int],
-    controls: Sequence[int] = (),
+    controls: Sequence[int],
 ) -> str:
     """A grammar, in Lark's notation, of replies whose calls are of these tools and fit their parameters' schemas.
 

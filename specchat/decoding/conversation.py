@@ -286,7 +286,7 @@ class Conversation:
         """A text as the tokens that a reply would write it with; raises as `encode` does."""
         return self._known(self.vocabulary.encode(text))
 
-    def encode_begun(self, pieces: Sequence[str], tokens: Sequence[int] = ()) -> list[int]:
+    def encode_begun(self, pieces: Sequence[str], tokens: Sequence[int]) -> list[int]:
         """The tokens that wrote these pieces of a reply, or these tokens where they are known; raises as `encode` does.
 
         Raises:

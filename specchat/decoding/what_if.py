@@ -61,7 +61,7 @@ class AlongText(AcceptanceRule):
     """
 
     def __init__(
-        self, rule: AcceptanceRule, text: Sequence[int], first: int, *, decides: bool, boundary: int | None = None
+        self, rule: AcceptanceRule, text: Sequence[int], first: int, *, decides: bool, boundary: int | None
     ) -> None:
         self._rule, self._text, self._first, self._decides, self._boundary = rule, text, first, decides, boundary
         self.lossless, self.wanted, self.wants_q = rule.lossless, rule.wanted, rule.wants_q
@@ -100,7 +100,7 @@ class Replanned(Controller):
     """
 
     def __init__(
-        self, controller: Controller, costs: Costs | None, plain: Collection[int], never_plain: int | None = None
+        self, controller: Controller, costs: Costs | None, plain: Collection[int], never_plain: int | None
     ) -> None:
         self._controller, self._costs, self._plain, self._never_plain = controller, costs, plain, never_plain
 
@@ -131,13 +131,13 @@ def redo(
     seed: int,
     *,
     decides: bool,
-    costs: Costs | None = None,
-    plain: Collection[int] = (),
-    constraint: Constraint | None = None,
-    boundary: int | None = None,
-    guesses_there: bool = False,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_prefill: Callable[[PromptRead], None] = lambda read: None,
+    costs: Costs | None,
+    plain: Collection[int],
+    constraint: Constraint | None,
+    boundary: int | None,
+    guesses_there: bool,
+    cancelled: Callable[[], bool],
+    on_prefill: Callable[[PromptRead], None],
 ) -> Iterator[RedoneRound]:
     """The rounds of a conversation that writes this text. It must be one that stands apart, and has written nothing.
 

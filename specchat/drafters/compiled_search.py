@@ -123,9 +123,7 @@ class CompiledSearch:
         return named
 
 
-def merged_search(
-    members: Sequence[object], sure: float = NEVER_SURE, apart: bool = False, top: int = 0
-) -> CompiledSearch | None:
+def merged_search(members: Sequence[object], sure: float, apart: bool, top: int) -> CompiledSearch | None:
     """For these members; None where some cannot be asked like this. The rest is as for `GuessSearch`."""
     able = [member for member in members if isinstance(member, CompiledDrafter)]
     if len(able) != len(members) or not 0 < len(able) <= MOST_MEMBERS:

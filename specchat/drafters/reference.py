@@ -39,7 +39,7 @@ class WithReference(MemberGroup):
     alignment that survives changes, not found anew by matching in every round; how far to trust it is learnt.
     """
 
-    def __init__(self, drafter: Drafter, expected: ExpectedReply, apart: bool = False) -> None:
+    def __init__(self, drafter: Drafter, expected: ExpectedReply, apart: bool) -> None:
         """`apart`: no guess of the reference stands beside sampled draws, as rules that judge branches want it."""
         super().__init__([drafter])
         self._drafter = drafter

@@ -412,7 +412,7 @@ def differing_tokens(target: Loaded, draft: Loaded) -> str:
     return f"{len(differing)} tokens of their tables differ, such as {word!r} ({table.get(word)} and {other.get(word)})"
 
 
-def usable_context(spec: ModelSpec, config: Any, own: bool = False) -> tuple[int, tuple[str, ...]]:
+def usable_context(spec: ModelSpec, config: Any, own: bool) -> tuple[int, tuple[str, ...]]:
     """How many tokens of context can be used, and what to say about it.
 
     Args:

@@ -72,7 +72,7 @@ def anthropic_error(error: ApiError) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": error.message}}
 
 
-def from_engine(failed: Failed, field: str | None = None, held_by: str = "response_format") -> ApiError:
+def from_engine(failed: Failed, field: str | None, held_by: str) -> ApiError:
     """The engine's refusal of a reply; `field` is where the request says what is to be answered."""
     if failed.kind in _PROMPT_IS_WRONG:
         return ApiError(400, failed.message, param=field, code=_PROMPT_IS_WRONG[failed.kind])

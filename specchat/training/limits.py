@@ -299,7 +299,7 @@ def refuse_other_method(name: str, method: str, drafter: str, flag: str = "--fro
         )
 
 
-def fetched_start(name: str, report: OnProgress, flag: str = "--from") -> TrainedDrafter:
+def fetched_start(name: str, report: OnProgress, flag: str) -> TrainedDrafter:
     """The drafter of this name, fetched where it is not here, its weights compared with its checksum.
 
     Raises:
