@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from pretended_device import each_value, tensors_in
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 
 class FrozenRecorder:
@@ -38,10 +38,11 @@ class FrozenRecorder:
 
         def replay() -> None:
             self.replays += 1
-            for function, handed, went in calls:
-                args, kwargs = tree_map(_there, handed)
-                for old, new in zip(tree_leaves(went), tree_leaves(function(*args, **kwargs)), strict=True):
-                    if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+            for function, args, names, values, went in calls:
+                named = dict(zip(names, each_value(_there, values), strict=True))
+                made = function(*each_value(_there, args), **named)
+                for old, new in zip(tensors_in([went]), tensors_in([made]), strict=True):
+                    if old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
         return replay
@@ -66,15 +67,17 @@ class RefusingRecorder(FrozenRecorder):
 class _Calls(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[Callable[..., Any], Any, Any]] = []
+        self.calls: list[tuple[Callable[..., Any], Any, tuple[str, ...], Any, Any]] = []
         self._made: dict[int, Tensor] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError("a recording does not wait for the device")
-        went = function(*args, **(kwargs or {}))
-        self.calls.append((function, tree_map(self._handed, (args, kwargs or {})), went))
-        self._made.update((id(tensor), tensor) for tensor in tree_leaves(went) if isinstance(tensor, Tensor))
+        kwargs = kwargs or {}
+        went = function(*args, **kwargs)
+        handed, values = each_value(self._handed, [args, list(kwargs.values())])
+        self.calls.append((function, handed, tuple(kwargs), values, went))
+        self._made.update((id(tensor), tensor) for tensor in tensors_in([went]))
         return went
 
     def _handed(self, value: Any) -> Any:

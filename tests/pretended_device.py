@@ -200,17 +200,18 @@ def _is_there(device: Any) -> bool:
     return device is not None and torch.device(device).type in (_TOLD.device.type, "meta")
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among values, and in lists and tuples among them."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
-def _each(change: Callable[[Any], Any], value: Any) -> Any:
+def each_value(change: Callable[[Any], Any], value: Any) -> Any:
     """A value with what is in lists and tuples changed. (torch's own `tree_map` took half the time of a pass.)"""
-    return type(value)([_each(change, one) for one in value]) if isinstance(value, list | tuple) else change(value)
+    return type(value)([each_value(change, one) for one in value]) if isinstance(value, list | tuple) else change(value)
 
 
 def _wrapped(value: Any) -> Any:
@@ -228,7 +229,7 @@ def _held(value: Any) -> Any:
 def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operation makes, on the device where one of its tensors is there or it is told to."""
     name = func._schema.name.removeprefix("aten::")
-    tensors = [*_tensors(args), *_tensors(kwargs.values())]
+    tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
     there = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]
     if name in _COPIES and (there or _is_there(_wanted(func, args, kwargs))):
         return _moved(func, name, args, kwargs)
@@ -257,13 +258,13 @@ def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     if name == "bmm" and func._overloadname == "dtype":
         made = torch.bmm(args[0].held.to(args[2]), args[1].held.to(args[2]))
     else:
-        made = func(*_each(_held, args), **{key: _each(_held, value) for key, value in kwargs.items()})
+        made = func(*each_value(_held, args), **{key: each_value(_held, value) for key, value in kwargs.items()})
     _TOLD.launches += 1
     if "out" in kwargs:
         return kwargs["out"]
     if func._schema.is_mutable and name.endswith("_") and isinstance(args[0], DeviceTensor):
         return args[0]
-    return _each(_wrapped, made)
+    return each_value(_wrapped, made)
 
 
 def _wanted(func: Any, args: Any, kwargs: Any) -> Any:

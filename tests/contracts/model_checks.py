@@ -16,8 +16,8 @@ CLOSE = {"atol": 2e-4, "rtol": 2e-4}
 
 
 def check(subject: Subject, reading: Reading, prefix: Sequence[int], tree: TokenTree, nodes: Iterable[int]) -> None:
-    """Every node says what a plain pass over prefix, root and path says."""
-    for node in nodes:
+    """Every node says what a plain pass over prefix, root and path says. (Leaves first: their pass says it all.)"""
+    for node in sorted(nodes, reverse=True):
         text = [*prefix, tree.tokens[ROOT], *tree.path_tokens(node)]
         torch.testing.assert_close(reading.after(node).float(), subject.truth(text), **CLOSE)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable
 from specchat.config.values import LlamaOptions
-from specchat.core.reading import Counters, Reading
+from specchat.core.reading import Counters
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
 from specchat.core.tree import TokenTree
@@ -136,16 +136,47 @@ def shared_network(family: str) -> Any:
     return hybrid(family) if family in HYBRIDS else tiny_network(family)
 
 
-def states_of(network: Any) -> Callable[[Sequence[int]], list[Tensor]]:
-    """Tokens → per layer the (d,) state of the last token after that layer, by a plain pass of transformers."""
+class PlainPasses:
+    """What a network says after texts, from passes without cache or tree; each text is read once in all tests.
+
+    A pass says what it says after every beginning of its text too. No test may change what it gets.
+
+    Args:
+        read: tokens → (n, V) logits and per layer the (n, d) states, of every position.
+    """
+
+    def __init__(self, read: Callable[[Sequence[int]], tuple[Tensor, list[Tensor]]]) -> None:
+        self._read = read
+        self._said: dict[tuple[int, ...], tuple[Tensor, list[Tensor]]] = {}
+
+    def logits(self, tokens: Sequence[int]) -> Tensor:
+        """(V,) logits of the next token."""
+        return self._after(tuple(tokens))[0]
+
+    def states(self, tokens: Sequence[int]) -> list[Tensor]:
+        """Per layer the (d,) state of the last token after that layer."""
+        return self._after(tuple(tokens))[1]
+
+    def _after(self, tokens: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+        if tokens not in self._said:
+            logits, states = self._read(tokens)
+            for end in range(1, len(tokens) + 1):
+                self._said[tokens[:end]] = logits[end - 1], [layer[end - 1] for layer in states]
+        return self._said[tokens]
+
+
+@lru_cache
+def plain_passes(family: str) -> PlainPasses:
+    """Passes of a family's shared network."""
+    network = shared_network(family)
 
     @torch.no_grad()
-    def states(tokens: Sequence[int]) -> list[Tensor]:
+    def read(tokens: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
         # The last entry of `hidden_states` has the final norm applied, so every layer is watched itself.
         seen: list[Tensor] = []
         hooks = [
             layer.register_forward_hook(
-                lambda _m, _a, out: seen.append((out if isinstance(out, Tensor) else out[0])[0, -1].clone())
+                lambda _m, _a, out: seen.append((out if isinstance(out, Tensor) else out[0])[0].clone())
             )
             for layer in network.get_decoder().layers
         ]
@@ -153,31 +184,28 @@ def states_of(network: Any) -> Callable[[Sequence[int]], list[Tensor]]:
         for hook in hooks:
             hook.remove()
         for layer in range(len(seen) - 1):
-            torch.testing.assert_close(seen[layer], outputs.hidden_states[layer + 1][0, -1])
-        return seen
+            torch.testing.assert_close(seen[layer], outputs.hidden_states[layer + 1][0])
+        return outputs.logits[0], seen
 
-    return states
+    return PlainPasses(read)
 
 
 def over_network(model_class: Callable[[Any, int], Model], families: Sequence[str] = tuple(FAMILIES)) -> Factory:
     """Models that run a transformers network: the truth is the network itself, without any cache."""
 
     def factory(family: str, context_tokens: int) -> Subject:
-        network = shared_network(family)
+        network, plain = shared_network(family), plain_passes(family)
 
         @torch.no_grad()
-        def forward(**inputs: Any) -> Any:
-            return network(**inputs, use_cache=False, output_hidden_states=True)
-
-        def truth(tokens: Sequence[int]) -> Tensor:
-            return forward(input_ids=torch.tensor([list(tokens)])).logits[0, -1]
+        def embedded(rows: Tensor) -> Tensor:
+            return network(inputs_embeds=rows.unsqueeze(0), use_cache=False).logits[0, -1]
 
         return Subject(
             model=model_class(network, context_tokens),
-            truth=truth,
-            states=states_of(network),
+            truth=plain.logits,
+            states=plain.states,
             embed=lambda token: network.get_input_embeddings()(torch.tensor(token)).detach(),
-            truth_embedded=lambda rows: forward(inputs_embeds=rows.unsqueeze(0)).logits[0, -1],
+            truth_embedded=embedded,
             layers=len(network.get_decoder().layers),
             by_borders=family in RECURRENT,
             fresh=lambda: model_class(network, context_tokens),
@@ -211,21 +239,12 @@ def llama_cpp_itself(family: str) -> Factory:
     def factory(_: str, context_tokens: int) -> Subject:
         network = shared_network(family)
         weights = LlamaWeights("m", written(network), LlamaOptions(cache_type="f32", flash_attn=False))
-
-        @torch.no_grad()
-        def truth(tokens: Sequence[int]) -> Tensor:
-            return network(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0, -1]
+        plain = plain_passes(family)
 
         def make() -> Model:
             return LlamaCppModel(weights, context_tokens)
 
-        return Subject(
-            model=make(),
-            truth=truth,
-            states=states_of(network),
-            fresh=make,
-            layers=LAYERS[family],
-        )
+        return Subject(model=make(), truth=plain.logits, states=plain.states, fresh=make, layers=LAYERS[family])
 
     return factory
 
@@ -262,19 +281,35 @@ def native_decoder(network: Any, context_tokens: int) -> Decoder:
     return Decoder(NativeNetwork(Shape.of(network.config), source_of(network), "int8"), context_tokens)
 
 
+@lru_cache
+def native_network(family: str) -> NativeNetwork:
+    """The packed weights of a family's shared network, for all tests."""
+    network = shared_network(family)
+    return NativeNetwork(Shape.of(network.config), source_of(network), "int8")
+
+
+@lru_cache
+def native_plain_passes(family: str) -> PlainPasses:
+    """The layers in C, reading text token by token, without any tree, from nothing."""
+
+    def read(tokens: Sequence[int]) -> tuple[Tensor, list[Tensor]]:
+        model, layers = Decoder(native_network(family), 512), range(LAYERS[family])
+        said = []
+        for token in tokens:
+            said.append(model.read(TokenTree(token, V).freeze(), request=PassRequest(frozenset(layers))))
+            model.keep([])
+        logits = torch.cat([reading.logits.clone() for reading in said])
+        return logits, [torch.cat([reading.taps[layer].clone() for reading in said]) for layer in layers]
+
+    return PlainPasses(read)
+
+
 def native(family: str, context_tokens: int) -> Subject:
     """The layers in C. Its numbers are rounded, so the truth is itself, reading text without any tree from nothing."""
-    network = shared_network(family)
+    network, plain = shared_network(family), native_plain_passes(family)
 
     def make() -> Decoder:
-        return native_decoder(network, context_tokens)
-
-    def last(tokens: Sequence[int], taps: Sequence[int] = ()) -> Reading:
-        model = make()
-        for token in tokens[:-1]:
-            model.read(TokenTree(token, V).freeze())
-            model.keep([])
-        return model.read(TokenTree(tokens[-1], V).freeze(), request=PassRequest(frozenset(taps)))
+        return Decoder(native_network(family), context_tokens)
 
     def embedded(rows: Tensor) -> Tensor:
         one = make().network
@@ -287,9 +322,9 @@ def native(family: str, context_tokens: int) -> Subject:
     layers = LAYERS[family]
     return Subject(
         model=make(),
-        truth=lambda tokens: last(tokens).logits[0],
+        truth=plain.logits,
         truth_embedded=embedded,
-        states=lambda tokens: [last(tokens, range(layers)).taps[layer][0] for layer in range(layers)],
+        states=plain.states,
         embed=lambda token: network.get_input_embeddings()(torch.tensor(token)).detach(),
         layers=layers,
         fresh=make,
