@@ -92,10 +92,10 @@ def bench(
         Path | None, typer.Option(help="Draw the report: a .png, .svg or .pdf file.", show_default=False)
     ] = None,
 ) -> None:
-    """Measure speculation against plain decoding, and check that the text is the same.
+    """Measure how much sooner text is written with guesses than without, and check that it is the same.
 
-    Drafters that learn start cold with every prompt; with --warm they are measured a second time after the replies
-    to other prompts, never after the measured ones.
+    Drafters that learn from replies forget them before every prompt; with --warm they are measured a second time after
+    the replies to other prompts, never after the measured ones.
     """
     from specchat.config.directories import expanded
 

@@ -31,9 +31,9 @@ def check(
         Output, typer.Option(help="text; json, one object; or jsonl, the same on one line.")
     ] = Output.text,
 ) -> None:
-    """Prove on this machine that the text is the target's own, whatever drafts for it.
+    """Test on this machine that guesses do not change the text: that it is the model's own, whatever guesses for it.
 
-    Two checks of the combination that is set: the greedy text, and what it samples. Under the rule `follow` that is
+    Two checks of the combination that is set: the text at temperature 0, and what it draws above that. Under the rule `follow` that is
     the text of a seed, under others the distribution of the first two tokens. Three of its acceptance rule, with small
     trees of draft models made for the purpose: one that is always right, one that is always wrong, and one whose
     samples must be distributed as the target's. Where a check could pass by not looking, a planted fault must be

@@ -115,10 +115,10 @@ def train(
         Output, typer.Option(help="text; one JSON object at the end; or progress and result as JSON lines.")
     ] = Output.text,
 ) -> None:
-    """Train a drafter for a pair's target, on this machine.
+    """Train a drafter, which guesses what a pair's model writes next, on this machine.
 
-    The target writes texts, reads them once more while its states are kept, and a small network learns to guess what
-    it says next. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
+    The model writes texts. What it computes while it reads them is kept, and from that a small network learns to guess
+    its next words. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
     from specchat.cli.training_run import RunOptions, run_training
     from specchat.config.trained_drafters import JUDGE, suggested_name
