@@ -33,12 +33,12 @@ def check(
 ) -> None:
     """Test on this machine that guesses do not change the text: that it is the model's own, whatever guesses for it.
 
-    Two checks of the combination that is set: the text at temperature 0, and what it draws above that. Under the rule `follow` that is
-    the text of a seed, under others the distribution of the first two tokens. Three of its acceptance rule, with small
-    trees of draft models made for the purpose: one that is always right, one that is always wrong, and one whose
-    samples must be distributed as the target's. Where a check could pass by not looking, a planted fault must be
-    caught. A check that had nothing to test, as where no guess was made, is skipped and says why. Exit code 0 if none
-    failed, 1 if one did.
+    Two checks of the combination that is set: the text at temperature 0, and what it draws above that. Under the rule
+    `follow` that is the text of a seed, under others the distribution of the first two tokens. Three of its acceptance
+    rule, with small trees of draft models made for the purpose: one that is always right, one that is always wrong, and
+    one whose samples must be distributed as the target's. Where a check could pass by not looking, a planted fault must
+    be caught. A check that had nothing to test, as where no guess was made, is skipped and says why. Exit code 0 if
+    none failed, 1 if one did.
     """
     from specchat.bench.configurations import prepare_environment, settings_in_force
 
