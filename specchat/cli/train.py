@@ -32,8 +32,9 @@ def train(
     loss: Annotated[
         str,
         typer.Option(
-            help="The distance of laws: forward_kl, reverse_kl, jsd, tvd, tvd_plus_plus, lk or lk_mixed."
-            " With --from also tree: the accepted length of drawn trees.",
+            help="What training makes small, a distance of the drafter's probabilities from the target's: forward_kl,"
+            " reverse_kl, jsd, tvd, tvd_plus_plus, lk or lk_mixed. With --from also tree: make more guesses of drawn"
+            " trees accepted.",
             show_default="forward_kl; of specdiff: the likelihood of the text",
         ),
     ] = "",
@@ -41,7 +42,7 @@ def train(
         str,
         typer.Option(
             metavar="NAME",
-            help="An earlier draft_model, which decides from which tokens this one learns.",
+            help="For draft_model: an earlier one to compare with; --select says which tokens are learnt from.",
             show_default="learn from all",
             autocompletion=model_names,
         ),
@@ -49,7 +50,8 @@ def train(
     select: Annotated[
         str,
         typer.Option(
-            help="With a reference behind, missed or prompts; of chains of guesses reached, confidence or guessable.",
+            help="Which tokens are learnt from. With --reference: behind, missed or prompts. For drafters that guess"
+            " token after token: reached, confidence or guessable.",
             show_default="behind or reached",
         ),
     ] = "",
@@ -65,14 +67,15 @@ def train(
         int,
         typer.Option(
             metavar="<int>",
-            help="Of prompt_tokens, mtp or speculative_streaming: embeddings for one place, averaged; 1 to 16.",
+            help="For prompt_tokens, mtp or speculative_streaming: how many trained embeddings stand for one token to"
+            " guess; their answers are averaged. 1 to 16.",
         ),
     ] = 1,
     depths: Annotated[
         str,
         typer.Option(
             metavar="1,2,…",
-            help="Of draft_model: numbers of layers that each learn to guess alone, so that sure tokens leave early.",
+            help="For draft_model: after how many layers it learns to guess as well, so that easy tokens need fewer.",
             show_default="2, all at once, or as in --from",
         ),
     ] = "",
@@ -80,15 +83,14 @@ def train(
         str,
         typer.Option(
             metavar="eagle|fs|fspad",
-            help="Of eagle: tokens beside states; tokens that gate states; that, and a part for the head alone.",
+            help="For eagle, how a token joins the target's state. eagle: side by side; fs: it gates the state;"
+            " fspad: as fs, and a part of the output serves the head alone.",
             show_default="eagle, or as in --from",
         ),
     ] = "",
     plain: Annotated[
         str,
-        typer.Option(
-            metavar="FILE", help="Plain text that a draft_model learns first, by its next tokens.", show_default="none"
-        ),
+        typer.Option(metavar="FILE", help="For draft_model: plain text to learn from first.", show_default="none"),
     ] = "",
     prompts: Annotated[
         str,
