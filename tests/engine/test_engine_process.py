@@ -197,6 +197,12 @@ def test_standard_output_carries_the_protocol_alone_whatever_libraries_print(tmp
         assert words in log.read_text()
 
 
+def test_onednn_keeps_few_shapes_unless_the_user_says_how_many():
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    assert engine_environment(base={})[name] == "64"
+    assert engine_environment(base={name: "9"})[name] == "9"
+
+
 def test_closing_standard_input_ends_the_process():
     load = encode(Load(SCRIPTED | {"nodes": 0, "max_tokens": 400}))
     ended = subprocess.run(
