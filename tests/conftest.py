@@ -16,7 +16,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ sys.dont_write_bytecode = False  # and this one rewrites the assertions of 440 f
 
 hypothesis_settings.register_profile("specchat", deadline=None, derandomize=True)
 hypothesis_settings.load_profile("specchat")
+
+freeze = gc.freeze
+"""The real one: later `gc.freeze` does nothing."""
 
 LONGEST_ID = 100
 """Characters of a parameter that a test's name repeats."""
@@ -78,6 +81,17 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
         # The engine and the app freeze their own process's objects and release them: here all tests, 0.5 s each time.
         gc.freeze = gc.unfreeze = lambda: None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
+    """After a file, leave what it made and holds out of later collections: an engine collects at each change of its
+    models, and after one file of the app's each collection took 0.14 s instead of 4 ms."""
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        freeze()
+    return done
 
 
 def pytest_runtest_teardown() -> None:

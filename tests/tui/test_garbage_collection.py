@@ -6,7 +6,6 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Iterator
-from gc import freeze  # the real one: conftest.py replaces it in its module
 from typing import Any
 
 import pytest
@@ -52,13 +51,6 @@ def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     enable()
 
 
-@pytest.fixture
-def without_other_tests() -> None:
-    """Leave what other tests hold out of every later collection, of which these tests have some thirty."""
-    gc.collect()
-    freeze()
-
-
 async def test_what_was_left_behind_is_collected_once(collected: list[str], monkeypatch: pytest.MonkeyPatch):
     clock = Clock(monkeypatch)
     tidy = GarbageCollection(lambda: True)
@@ -83,8 +75,7 @@ async def test_nothing_is_collected_while_something_moves(collected: list[str], 
     assert collected == ["collected"]
 
 
-@pytest.mark.usefixtures("without_other_tests", "only_asked_for")
-async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch):
+async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatch, only_asked_for: None):
     monkeypatch.setattr(event_pump, "IDLE_S", 0.2)
     async with driving() as d:
         await opened(d, 160)
@@ -103,7 +94,6 @@ async def test_views_that_left_the_page_are_freed(monkeypatch: pytest.MonkeyPatc
     raise AssertionError(f"{left()} is still there")
 
 
-@pytest.mark.usefixtures("without_other_tests")
 async def test_what_replies_leave_behind_does_not_grow_with_their_number(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(mounted_page, "KEPT_LINES", 20)
     monkeypatch.setattr(mounted_page, "SLACK_LINES", 5)
