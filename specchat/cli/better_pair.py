@@ -54,7 +54,7 @@ def _expected(target: str, known: PairInfo, offered: PairInfo, patience_s: float
     if has_graphics_card() or not (known.read_bytes and offered.read_bytes):
         return 0.0
     store, until = kept_profiles(), time.monotonic() + patience_s
-    while (timed := store.plain_pass_s(target, "cpu", cpu_name())) is None and time.monotonic() < until:
+    while (timed := store.plain_passes_s("cpu", cpu_name()).get(target)) is None and time.monotonic() < until:
         time.sleep(0.5)
     return known.read_bytes / offered.read_bytes / timed if timed else 0.0
 

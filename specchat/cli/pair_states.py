@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
-from specchat.compiled.machine import free_bytes, has_graphics_card
+from specchat.compiled.machine import cpu_name, free_bytes, has_graphics_card
 from specchat.config import Catalog, HubSource, ModelSpec, PairSpec, cache_dir, load_catalog, settings_of
 from specchat.decoding.families import methods_with_weights
 from specchat.drafters.choice import choose_drafter, drafts_used
 from specchat.engine.protocol.text import visible
+from specchat.engine.server.measured_passes import kept_profiles
 from specchat.errors import UsageError, WeightsError
 from specchat.models.hub import model_state
 from specchat.models.hub import repositories as hub
@@ -39,7 +40,8 @@ def known_pairs() -> list[PairInfo]:
     """Every pair of the catalog with what is here of its weights; quick."""
     catalog = load_catalog()
     listed = listed_drafters(catalog, methods_with_weights())
-    return [_info(catalog, pair, listed) for pair in catalog.pairs.values()]
+    timed = {} if has_graphics_card() else kept_profiles().plain_passes_s("cpu", cpu_name())
+    return [_info(catalog, pair, listed, timed.get(pair.target)) for pair in catalog.pairs.values()]
 
 
 def judged(info: PairInfo) -> PairInfo:
@@ -126,7 +128,7 @@ def _as_unused(model: ModelSpec) -> str:
     return f"{model.name} unused, {total / 1e6:.0f} MB" if total else f"{model.name} unused"
 
 
-def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> PairInfo:
+def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter], pass_s: float | None) -> PairInfo:
     target, *drafts = models_in_use(catalog, pair)
     states = [model_state.state(model) for model in (target, *drafts)]
     return PairInfo(
@@ -143,6 +145,7 @@ def _info(catalog: Catalog, pair: PairSpec, listed: list[ListedDrafter]) -> Pair
         parameters=catalog.model(pair.target).parameters or 0,
         licence=visible(catalog.model(pair.target).licence),
         read_bytes=_read_bytes(target, states[0]),
+        plain_tokens_per_s=1.0 / pass_s if pass_s else 0.0,
         trained=tuple(_words(one) for one in drafters_of(listed, catalog.model(pair.target))),
     )
 

@@ -40,6 +40,19 @@ def test_what_was_measured_is_found_again(store):
     assert store.get("other", "a processor") is None
 
 
+def test_plain_passes_are_those_of_models_that_are_in_memory_as_a_whole(store):
+    quick = Costs(((1, 0.003), (2, 0.005)))
+    for key, costs in (
+        ("a+b|cpu|int4|native|2", COSTS),
+        ("a|cpu|int4|native|2", quick),
+        ("c|cuda:0|int4|own|2", COSTS),
+    ):
+        store.put(key, "p", costs)
+    store.put("a|cpu|int4|native|2|1 of 2 layers stay in memory", "p", COSTS)
+    assert store.plain_passes_s("cpu", "p") == {"a": 0.003}
+    assert store.plain_passes_s("cpu", "another") == {}
+
+
 def test_another_processor_or_version_makes_it_unknown(store):
     store.put("pair", "a processor", COSTS)
     assert store.get("pair", "another") is None

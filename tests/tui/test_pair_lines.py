@@ -176,3 +176,13 @@ def test_sizes_stand_in_a_column_and_speeds_go_as_the_bytes_that_a_token_reads()
     assert "about 25 tok/s without guesses" in drawn(fast, at=1)
     assert "tok/s" not in drawn(CATALOGUE, at=1), "nothing is known of this machine yet"
     assert "tok/s" not in drawn(fast, at=2), "another engine runs it"
+
+
+def test_before_the_first_reply_speeds_are_those_of_passes_that_were_timed_here():
+    pairs = [replace(CATALOGUE.pairs[0], plain_tokens_per_s=250.0, needed_bytes=10**8), *CATALOGUE.pairs[1:]]
+    timed = replace(CATALOGUE, pairs=pairs)
+    assert "about 250 tok/s without guesses" in drawn(timed, at=0)
+    assert "about 25 tok/s without guesses" in drawn(timed, at=1), "as its bytes"
+    pairs[1] = replace(pairs[1], plain_tokens_per_s=31.0)
+    assert "about 31 tok/s without guesses" in drawn(replace(timed, plain_tokens_per_s=300.0), at=1), "its own"
+    assert "about 300 tok/s without guesses" in drawn(replace(timed, plain_tokens_per_s=300.0), at=0), "in the chat"

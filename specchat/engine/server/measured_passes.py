@@ -73,13 +73,14 @@ class ProfileStore:
     def _all(self) -> dict[str, MeasuredPasses]:
         return read_json(self.file, dict[str, MeasuredPasses]) or {}
 
-    def plain_pass_s(self, target: str, device: str, processor: str) -> float | None:
-        """Seconds of a pass of one row through this model, as they were measured last; None where they were not."""
-        for key, entry in reversed(self._all().items()):
-            models, _, rest = key.partition("|")
-            if models.split("+")[0] == target and rest.startswith(f"{device}|") and entry.holds(processor):
-                return entry.costs.verify_s(1)
-        return None
+    def plain_passes_s(self, device: str, processor: str) -> dict[str, float]:
+        """Target → seconds of a pass of one row with all layers in memory, as they were measured last."""
+        timed: dict[str, float] = {}
+        for key, entry in self._all().items():
+            models, *about = key.split("|")
+            if len(about) == 4 and about[0] == device and entry.holds(processor):
+                timed[models.split("+")[0]] = entry.costs.verify_s(1)
+        return timed
 
 
 def kept_profiles() -> ProfileStore:

@@ -44,6 +44,7 @@ class PairInfo:
     parameters: int = 0  # of the target; 0: not known
     licence: str = ""
     read_bytes: int = 0  # of the target's weights, which a processor reads for each token; 0: not known
+    plain_tokens_per_s: float = 0.0  # without guesses, by its passes as they were timed here; 0: not timed
 
     def fits_in_memory(self, held_bytes: int = 0) -> bool:
         """Whether it is known to fit."""
@@ -107,14 +108,17 @@ class PairListState:
         return [pair for pair in self.pairs if all(word in _searched(pair) for word in words)] if words else self.pairs
 
     def expected_tokens_per_s(self, pair: PairInfo) -> float | None:
-        """Of plain decoding on this machine; None where the pair in use does not tell.
+        """Of plain decoding on this machine; None where neither its own passes nor the pair in use tell.
 
         A processor reads all weights for every token, so that speeds go as their bytes do.
         """
         known = next((one for one in self.pairs if one.name == self.in_use), None)
-        if known is None or not known.read_bytes or not pair.read_bytes or not self.plain_tokens_per_s:
+        speed = known and (self.plain_tokens_per_s or known.plain_tokens_per_s)
+        if pair is not known and pair.plain_tokens_per_s:
+            return pair.plain_tokens_per_s
+        if not (known and speed and known.read_bytes and pair.read_bytes):
             return None
-        return self.plain_tokens_per_s * known.read_bytes / pair.read_bytes
+        return speed * known.read_bytes / pair.read_bytes
 
 
 def _searched(pair: PairInfo) -> str:
