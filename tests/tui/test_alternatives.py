@@ -335,6 +335,20 @@ async def the_target_is_asked_once_a_model_is_loaded(d: Driver) -> None:
     assert d.link.last(Generate).begun_tokens == [20, 21, 22]
 
 
+async def the_token_that_ends_a_reply_is_called_its_end(d: Driver) -> None:
+    await d.say("Tell me a story")
+    generate = d.link.last(Generate)
+    *before, last = story(generate.id)
+    changed = msgspec.structs.replace
+    last = changed(last, pieces=[*last.pieces[:-1], changed(last.pieces[-1], text="")])
+    await d.hear(started(generate.messages, generate.id), *before, last)
+    await d.hear(ev.Finished(generate.id, "end", "", stats_of([*before, last]), 1.0))
+    d.view.transcript.focus()
+    await d.pilot.press("left")
+    await d.settle()
+    assert "token 6 of 6: end of reply" in d.drawn(d.view.notice)
+
+
 async def a_token_is_pointed_at_with_the_mouse_too(d: Driver) -> None:
     await told_story(d)
     view = d.view.transcript.reply_view()
@@ -357,6 +371,7 @@ async def test_tokens_and_nodes_open_their_places():
         a_token_of_an_earlier_reply_begins_a_branch_there,
         a_failure_of_the_question_is_said_on_the_page,
         the_target_is_asked_once_a_model_is_loaded,
+        the_token_that_ends_a_reply_is_called_its_end,
         a_token_is_pointed_at_with_the_mouse_too,
     )
 

@@ -29,7 +29,7 @@ from specchat.tui.state.turn import Turn
 from specchat.tui.system import desktop
 from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.tree.alternatives import Alternative, Fork, emitted_by, fork_at, fork_at_node
-from specchat.tui.tree.picture import label
+from specchat.tui.tree.picture import END_OF_REPLY, label
 from specchat.tui.widgets.transcript import Transcript
 from specchat.tui.widgets.tree_panel import TreePanel
 from specchat.tui.widgets.welcome import SHOW
@@ -239,9 +239,10 @@ class ChatScreen(ChatView):
         known = {"drafted": "guessed, and kept", "given": "taken over from another branch"}
         who = known.get(one.origin, "the target's own")
         opens = self.context.app.key_hint("transcript.alternatives", "shows what else it could be", " · ")
-        self.context.app.say(
-            f"token {place + 1:,} of {len(view.emitted):,}: {label(one.text, marks, 30)} · {who}{opens}"
-        )
+        reply, last = view.turn.reply, len(view.emitted)
+        ended = not one.text and place + 1 == last and reply is not None and reply.stop == "end"
+        said = END_OF_REPLY if ended else label(one.text, marks, 30)
+        self.context.app.say(f"token {place + 1:,} of {last:,}: {said} · {who}{opens}")
 
     def on_tree_panel_entered(self, event: TreePanel.Entered) -> None:
         """Open the place of a node of the reply that the tree belongs to."""
