@@ -67,6 +67,7 @@ async def test_a_refused_value_is_not_saved():
         await d.hear(ev.Failed("ValueError", "not with this drafter", during="change"))
         assert not users_config().exists()
         assert "width = 4" in users_models().read_text()
+        assert "not with this drafter" in d.screen()
 
 
 async def test_the_keys_that_save_do_so_during_a_search_too():

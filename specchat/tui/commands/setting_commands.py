@@ -57,7 +57,9 @@ async def save_settings(screen: ChatScreen, what: str) -> None:
         raise UsageError("settings can be saved once a pair is ready")
     if screen.chat.engine.unanswered:  # one of them may be refused, and would be refused at the next start
         screen.events.when_answered = lambda: save_settings(screen, what)
-        screen.form.show_remark("saved once the engine has answered")
+        words = "saved once the engine has answered"
+        screen.context.app.say(words)
+        screen.form.show_remark(words)
         return
     saved = screen.context.settings_files.save(into_pair=what == "pair")
     screen.side_panel.show_fields()

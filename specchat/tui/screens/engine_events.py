@@ -108,17 +108,23 @@ class EngineEvents:
         chat.apply(event)
         if isinstance(event, events.Changed | events.Failed):
             self._session.send_held()
+        if isinstance(event, events.Failed):  # before the reason is shown, which stays
+            await self._do_what_waited(event)
         if was_writing or not isinstance(event, events.Finished):  # the end of a reply that was left shows nothing
             await self._show_effects(event, change)
-        if (waits := self.when_answered) is not None and not chat.engine.unanswered:
-            self.when_answered = None
-            if not isinstance(event, events.Ready):  # of another pair, perhaps
-                await self._app.attempt(waits())
+        await self._do_what_waited(event)
         if isinstance(event, events.Counted | events.Failed | events.Died):
             await self._context_limit.apply(event)
         if was_writing and chat.running is None:
             self._context.garbage.schedule()
             await self._context_limit.reply_ended()
+
+    async def _do_what_waited(self, event: events.Event) -> None:
+        """Do what waited for the engine's last answer, if this is it."""
+        if (waits := self.when_answered) is not None and not self._chat.engine.unanswered:
+            self.when_answered = None
+            if not isinstance(event, events.Ready):  # of another pair, perhaps
+                await self._app.attempt(waits())
 
     async def _show_effects(self, event: events.Event, change: dict[str, Any]) -> None:
         match event:

@@ -91,7 +91,8 @@ class Welcome(PaintedLines):
             state += [[] for _ in range(_STATE_LINES - len(state))]
         room = height - 1 - len(state) - bool(state)
         found, room = _fitted(self._found(column), room)
-        self.shows_offer = bool(found) and self._chat.background.offer is not None
+        ready = self._chat.engine.phase == "ready"
+        self.shows_offer = ready and bool(found) and self._chat.background.offer is not None
         questions = self._questions(column, room - 1)
         if self._shown_tree is not None and room - len(questions) - 2 < LOWEST <= room - len(QUESTIONS) - 2:
             questions = self._questions(column, len(QUESTIONS))
