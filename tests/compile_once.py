@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _COMPILER, _FOLDER = "SPECCHAT_TESTS_COMPILER", "SPECCHAT_TESTS_COMPILED"
@@ -43,8 +44,9 @@ def share_compiled(compiler: tuple[str, ...], cache: Path | None, machine: str) 
         folder = cache / hashlib.blake2b(b"\n".join(about), digest_size=12).hexdigest()
         folder.mkdir(exist_ok=True)
         for file in cache.glob("*/*"):
-            if time.time() - file.stat().st_mtime > KEPT_S:
-                file.unlink()
+            with suppress(FileNotFoundError):  # a run beside this one moved or removed it
+                if time.time() - file.stat().st_mtime > KEPT_S:
+                    file.unlink()
     os.environ[_FOLDER], os.environ[_COMPILER] = str(folder), json.dumps(compiler)
     os.environ["CC"] = f"'{sys.executable}' -I -S '{__file__}'"
     return folder

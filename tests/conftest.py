@@ -51,7 +51,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile C sources once for all workers, for what tests start, and for later runs."""
-    cache = config.cache.mkdir("compiled") if config.pluginmanager.hasplugin("cacheprovider") else None
+    cache = None
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        with suppress(OSError):  # this folder cannot be written
+            cache = config.cache.mkdir("compiled")
     with suppress(NativeUnavailable):
         folder = share_compiled(find_compiler(), cache, f"{platform.platform()} {sorted(cpu_flags())}")
         if folder is not None and cache is None:

@@ -93,7 +93,7 @@ class RankShape:
 
 @record
 class GrowthPlan:
-    """Which tree a search for the guesses of most worth is to grow; see `trees.growth` and `trees.search`.
+    """Which tree a search for the guesses of most worth is to grow; see `trees.growth` and `indexes.guess_search`.
 
     Args:
         budget: nodes, depth, width, prices.

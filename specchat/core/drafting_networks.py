@@ -91,7 +91,7 @@ class TrainedNetwork(Protocol):
         """Forward passes so far."""
 
     def take(self, states: TextStates) -> None:
-        """States of the text; they come as `Drafter.text_tap` is given them."""
+        """States of the text; they come as `Drafter.hidden_state_sink` is given them."""
 
     @property
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:

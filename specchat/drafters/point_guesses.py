@@ -71,7 +71,7 @@ def coupled(tokens: Tokens, logprobs: Scores, positions: Sequence[int], context:
 def _least_surviving(scores: Sequence[float], sampling: Sampling) -> float:
     """The least of some scores, the best first, that survives truncation; −inf where all do.
 
-    See `core.truncation`: tokens of equal scores survive together. Probabilities are those among these scores.
+    See `core.sampling.Truncation`: tokens of equal scores survive together. Probabilities are those among these scores.
     """
     least = -math.inf
     if top_k := sampling.top_k_of(len(scores)):

@@ -112,7 +112,7 @@ class GuessSearch:
         self._make_room(64)
 
     def rate(self, cell: int, claimed: float) -> float:
-        """How often guesses of this cell are right; see `learnt_rates`."""
+        """How often guesses of this cell are right; see `LearntRates`."""
         return rate(self._hits[cell], self._trials[cell], claimed)
 
     def count(self, cell: int, right: bool) -> None:

@@ -184,7 +184,8 @@ which `goodput` measures."""
 def widened(settings: Settings, stated: Collection[str]) -> Settings:
     """The settings of a target whose layers are read in every pass; what the user stated stays as it is.
 
-    A draft model's passes take longer the wider a tree is, and the disk rests meanwhile: its trees stay as they are.
+    A draft model's passes take longer the wider a tree is, and the disk rests once both buffers are full. So its trees
+    stay as they are.
     """
     if settings.controller != "goodput" or choose_drafter(settings).needs_draft_model:
         return settings

@@ -118,7 +118,7 @@ def _dequantised(packed: np.ndarray[Any, Any], kind: GGMLQuantizationType, lengt
     if kind is GGMLQuantizationType.F32:
         return torch.from_numpy(packed)
     step = max(1, _AT_ONCE // (packed[:1].nbytes or 1))
-    if len(packed) <= step:
+    if 0 < len(packed) <= step:
         return torch.from_numpy(np.ascontiguousarray(dequantize(packed, kind), dtype=np.float32))
     numbers = np.empty((len(packed), length), dtype=np.float32)
 
