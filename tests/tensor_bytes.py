@@ -32,7 +32,7 @@ class TensorBytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.device.type == "cpu":
+            if isinstance(tensor, Tensor) and tensor.device.type == "cpu" and not tensor.is_mkldnn:  # has no storage
                 storage = tensor.untyped_storage()
                 before = self._before.get(storage._cdata)
                 if before is None or before.expired():
