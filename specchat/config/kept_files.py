@@ -85,8 +85,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: the disk does not take it.
     """
-    if not folder.parent.exists():
-        private_dir(folder.parent)
+    private_dir(folder.parent)
     handle, lock = tempfile.mkstemp(prefix=_UNFINISHED, suffix=_LOCK, dir=folder.parent)
     os.close(handle)
     around = Path(lock.removesuffix(_LOCK))
