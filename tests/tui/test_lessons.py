@@ -89,6 +89,15 @@ def test_a_slower_part_of_the_reply_does_not_change_what_guesses_cost(price, ver
     assert verdict in said
 
 
+def test_rounds_done_once_more_that_guessed_more_are_not_those_of_the_answer():
+    guess = timed(plain=1)[0]
+    own, other = ev.RedoneRounds(8, 10, 99, 0.030), ev.RedoneRounds(10, 10, 0, 0.010)
+    for full, price in ((False, 3.0), (True, 1.2)):
+        redone = ev.WouldBe(1, own, other, decided=True, full=full)
+        said = page(4, LessonFacts([retimed(guess, 0.012)] * 8, plain=redone))
+        assert f"took {price:.2f} times as long as one without" in said
+
+
 def test_what_was_not_measured_is_not_said():
     facts = LessonFacts(timed(plain=0)[:2], waits="the engine is asked")
     assert "not known yet: the engine is asked" in page(1, facts)
@@ -147,6 +156,20 @@ async def test_a_lesson_asks_once_its_pair_is_loaded():
         question = d.link.last(WhatIf)
         own, other = ev.RedoneRounds(30, 66, 99, 0.02), ev.RedoneRounds(50, 66, 48, 0.0125)
         await d.hear(ev.WouldBe(question.id, own, other, True, True))
+        await d.until("takes 12.5 ms")
+
+
+async def test_a_lesson_asks_again_after_the_engine_stopped():
+    async with driving() as d:
+        await answered(d)
+        await d.say("/lesson 2")
+        first = d.link.last(WhatIf)
+        await d.hear(ev.Died(1, "out of luck"))
+        await d.hear(ready())
+        again = d.link.last(WhatIf)
+        assert again.id != first.id
+        own, other = ev.RedoneRounds(30, 66, 99, 0.02), ev.RedoneRounds(50, 66, 48, 0.0125)
+        await d.hear(ev.WouldBe(again.id, own, other, True, True))
         await d.until("takes 12.5 ms")
 
 

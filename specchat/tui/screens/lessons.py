@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specchat.engine.protocol.events import Event, Failed, Ready, WouldBe
+from specchat.engine.protocol.events import Died, Event, Failed, Ready, WouldBe
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
@@ -83,15 +83,21 @@ class Lessons:
                         self._answers[self._asked_for] = event
                 case Failed() if event.id == self._asked:
                     self._waits = visible(event.message)
+                case Died():
+                    self._waits = "the engine stopped"
                 case Ready():
-                    for page in self._view.transcript.query(LessonView):
-                        self._view.call_later(self._ask_for, page.page)  # once the event is applied
+                    self._view.call_later(self._ask_again)  # once the event is applied
                     continue
                 case _:
                     continue
             self._asked = 0
             for page in self._view.transcript.query(LessonView):
                 page.repaint()
+
+    def _ask_again(self) -> None:
+        for page in self._view.transcript.query(LessonView):
+            self._ask_for(page.page)
+            page.repaint()
 
     def _facts(self) -> LessonFacts:
         reply = self._chat.last_reply()

@@ -103,7 +103,11 @@ class LessonFacts:
             ), f"median of {len(ratios)} rounds without guesses, each compared with those around it"
         both = self.plain
         if both is not None and both.own is not None and both.other is not None:
-            return both.own.round_s / max(1e-9, both.other.round_s), _ONCE_MORE
+            guessing = [round.timings.total_s for round in self.rounds if len(round.tree.tokens) > 1]
+            if not both.full:
+                return both.own.round_s / max(1e-9, both.other.round_s), _ONCE_MORE
+            if guessing:  # those done once more guessed all they may, more than the answer's did
+                return statistics.median(guessing) / max(1e-9, both.other.round_s), _ONCE_MORE
         return None
 
     def later_choices(self) -> tuple[int, int]:
