@@ -85,7 +85,8 @@ def unfinished(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: the disk does not take it.
     """
-    private_dir(folder.parent)
+    if not folder.parent.exists():
+        private_dir(folder.parent)
     handle, lock = tempfile.mkstemp(prefix=_UNFINISHED, suffix=_LOCK, dir=folder.parent)
     os.close(handle)
     around = Path(lock.removesuffix(_LOCK))

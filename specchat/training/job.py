@@ -146,7 +146,7 @@ class Job:
         Raises:
             TrainingError: data, disk or memory do not suffice.
         """
-        remove_unfinished(self.places.drafter.parent)
+        remove_unfinished(private_dir(self.places.drafter.parent))
         with only_user(self.places.data):
             texts = self._write_texts()
             corpus, sources = self._read_states(texts)

@@ -218,8 +218,8 @@ def write_judge(name: str, judge: FittedJudge, layer: int, about: dict[str, Any]
     """
     folder = own_drafters_dir() / name
     figures = {"labels": labels, "auc_held_out": round(judge.auc, 4)}
-    remove_unfinished(folder.parent)
     try:
+        remove_unfinished(private_dir(folder.parent))
         with unfinished(folder) as made:
             save_file({"weight": judge.weight, "bias": torch.tensor([judge.bias])}, made / WEIGHTS)
             write_drafter(made, method=JUDGE, options={"layer": layer}, figures=figures, **about)

@@ -152,3 +152,11 @@ def test_unfinished_folders_of_killed_programs_go_and_those_of_living_ones_stay(
         remove_unfinished(place)
         assert made.is_dir()
     assert [one.name for one in place.iterdir()] == ["other"]
+
+
+def test_a_folder_that_was_there_keeps_its_mode_and_a_new_one_is_private(tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    with unfinished(shared / "one"), unfinished(tmp_path / "new" / "one"):
+        assert shared.stat().st_mode & 0o777 == 0o755
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
