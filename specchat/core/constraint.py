@@ -149,11 +149,16 @@ class _Spelled:
         """Ordinary tokens that write this text, or a beginning of it where none write more."""
         found = self._table.encode(text)
         if self._written(found, text) < len(found):
-            names = [re.escape(self.tokens[token].decode()) for token in self.special_token_ids if self.tokens[token]]
-            name = re.compile(f"(?={'|'.join(names)})" if names else "$^")
-            cuts = [match.start() + 1 for match in name.finditer(text)]
+            cuts = [match.start() + 1 for match in self._name.finditer(text)]
             found = [t for start, end in pairwise([0, *cuts, len(text)]) for t in self._within(text[start:end])]
         return found[: self._written(found, text)]
+
+    @cached_property
+    def _name(self) -> re.Pattern[str]:
+        """Where the name of a special token begins."""
+        names = (self.tokens[token].decode(errors="ignore") for token in self.special_token_ids)
+        known = "|".join(map(re.escape, filter(None, names)))
+        return re.compile(f"(?={known})" if known else "$^")
 
     def _written(self, tokens: Sequence[int], text: str) -> int:
         """How many of these tokens write a beginning of the text."""
@@ -173,7 +178,7 @@ class _Spelled:
 
 
 _NO_WORD = "\x02"
-"""A character that no vocabulary joins with others to one token."""
+"""A character that hardly any vocabulary joins with others to one token; where one does, less text is forced."""
 
 
 class Tokenizer:
