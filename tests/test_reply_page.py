@@ -135,7 +135,7 @@ def test_text_that_was_taken_over_is_not_called_the_models_own():
     ]
     text, other = (page("t", "a", turns_of(events)) for events in (begun, recording))
     assert '<span class="given">Well, </span><span class="round">' in text
-    assert '<span class="given">taken over from before</span>' in text
+    assert '<span class="given">there before the model went on</span>' in text
     assert '<span class="given">' not in other
 
 

@@ -101,25 +101,25 @@ class DraftingAccount:
 
 
 _FIRST, _MOST_BETWEEN = 12, 96
-"""Rounds with guesses before the first comparison and between it and the next, and at most between two.
+"""Rounds with guesses before the first comparison, and the most before a later one.
 
 A reply that ends before the first has guesses in all of its rounds.
 """
 
 
 class PlainComparison:
-    """Counts the rounds with guesses since the last plain one; each comparison but the first doubles the distance."""
+    """Decides when a round is plain to compare with: after 12 rounds with guesses, 12 more, then 24, 48, 96, 96, …"""
 
     def __init__(self) -> None:
-        self._rounds, self._distance, self._next = 0, _FIRST, _FIRST
+        self._rounds = self._made = 0  # with guesses since the last comparison; comparisons
 
     @property
     def due(self) -> bool:
-        return self._rounds >= self._distance
+        return self._rounds >= min(_MOST_BETWEEN, _FIRST << max(0, self._made - 1))
 
     def add(self, rounds: int, plain: bool) -> None:
         """Count this many rounds; `plain` says whether the last one was plain."""
         if not plain:
             self._rounds += rounds
         elif self._rounds:
-            self._rounds, self._distance, self._next = 0, self._next, min(_MOST_BETWEEN, 2 * self._next)
+            self._rounds, self._made = 0, min(self._made + 1, _MOST_BETWEEN)

@@ -26,7 +26,7 @@ typedef struct {
     int32_t count;  /* trees, or successors of a token */
     int32_t tokens; /* that have successors */
     int32_t logits; /* whether a network names logits instead of log-probabilities */
-    int32_t one_pass; /* whether the first answer of a network in a tree cost the pass of all of them */
+    int32_t one_pass; /* whether a network answers for all nodes of a tree by one pass, that of its first answer */
 } Asked;
 
 /* Whose guesses get children, and how many, in a static tree: nodes of a shape, the root first. */

@@ -1,4 +1,5 @@
-"""The text whose rows a model's cache holds: read, copied from another model, kept after a round, or dropped."""
+"""The text whose rows a model's cache holds: read, alone or together with other texts, copied from another model, kept
+after a round, or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank's share of a decoder's layers, and what follows the first rank's plan with it."""
+"""Shares of a decoder's weights, one for each rank, and the network that computes a rank's share of a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A target on another machine, as a `Model`: one message a round takes the tree there and brings the verdict back."""
+"""A target on another machine, as a `Model`, and its loading: one message a round takes the tree there and brings the
+verdict back."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class AlternativesScreen(Page[Alternative | None]):
         box = self._view.parent
         assert isinstance(box, Vertical), "it is composed so"
         titles = " · ".join(filter(None, ["what else could stand here", self._state])), self._state
-        box.border_title = next((title for title in titles if len(title) <= width), titles[0])
+        box.border_title = next((title for title in titles if title and len(title) <= width), titles[0])
         takes = "" if self.context.session.player else hint(self, "alternatives.take", "goes on from there")
         box.border_subtitle = " · ".join(filter(None, [takes, hint(self, "alternatives.close", "closes")]))
         self._view.repaint()

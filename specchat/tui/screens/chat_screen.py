@@ -236,7 +236,7 @@ class ChatScreen(ChatView):
             return
         one = view.emitted[place]
         marks = ASCII if self.context.app.options.ascii else UNICODE
-        known = {"drafted": "guessed, and kept", "given": "taken over from another branch"}
+        known = {"drafted": "guessed, and kept", "given": "there before the model went on"}
         who = known.get(one.origin, "the target's own")
         opens = self.context.app.key_hint("transcript.alternatives", "shows what else it could be", " · ")
         reply, last = view.turn.reply, len(view.emitted)

@@ -112,10 +112,12 @@ class PairListState:
 
         A processor reads all weights for every token, so that speeds go as their bytes do.
         """
+        if pair.name == self.in_use and self.plain_tokens_per_s:
+            return self.plain_tokens_per_s
+        if pair.plain_tokens_per_s:
+            return pair.plain_tokens_per_s
         known = next((one for one in self.pairs if one.name == self.in_use), None)
         speed = known and (self.plain_tokens_per_s or known.plain_tokens_per_s)
-        if pair is known or pair.plain_tokens_per_s:
-            return (speed if pair is known else pair.plain_tokens_per_s) or None
         if not (known and speed and known.read_bytes and pair.read_bytes):
             return None
         return speed * known.read_bytes / pair.read_bytes
