@@ -47,10 +47,12 @@ def offer_for(name: str, patience_s: float = 0.0) -> Offer | None:
 
 
 def _expected(target: str, known: PairInfo, offered: PairInfo, patience_s: float) -> float:
-    """Tokens a second of plain decoding with a pair, by another's passes here; 0 where these were not timed.
+    """Tokens a second of plain decoding with a pair, by its own passes or another's here; 0 where none were timed.
 
     A processor reads all weights for every token, so that times go as their bytes do.
     """
+    if offered.plain_tokens_per_s:
+        return offered.plain_tokens_per_s
     if has_graphics_card() or not (known.read_bytes and offered.read_bytes):
         return 0.0
     store, until = kept_profiles(), time.monotonic() + patience_s

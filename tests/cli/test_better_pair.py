@@ -56,6 +56,8 @@ def test_the_offer_says_how_quick_it_would_be_by_the_passes_that_were_timed_here
     store.put("smollm2-135m-instruct|cpu|int4|native|2", cpu_name(), Costs(passes))
     read = {info.name: info.read_bytes for info in pair_states.known_pairs()}
     assert offer_for("smol").tokens_per_s == pytest.approx(250 * read["smol"] / read["qwen-coder"])
+    store.put("qwen2.5-coder-1.5b-instruct|cpu|int4|native|2", cpu_name(), Costs(((1, 0.04), (8, 0.05))))
+    assert offer_for("smol").tokens_per_s == pytest.approx(25), "its own passes tell most"
 
 
 @pytest.mark.parametrize("short", [{"memory": GB // 2}, {"disk": GB}, {"online": False}], ids=str)
