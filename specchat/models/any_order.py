@@ -66,12 +66,8 @@ class AnyOrderModel:
 
 
 def hidden_from(ranks: Tensor, seen: Tensor) -> Tensor:
-    """(B, L, L) float32: 1 where place i does not see place j, for transformers' `perm_mask`.
-
-    Args:
-        ranks: (B, L) of each place.
-        seen: (B, L) the rank below which each place sees others. The known text, of rank 0, sees itself.
-    """
+    """(B, L, L) float32: 1 where place i does not see place j, for transformers' `perm_mask`. `ranks`: (B, L) of each
+    place. `seen`: (B, L) the rank below which each place sees others. The known text, of rank 0, sees itself."""
     return (ranks[:, None, :] >= seen.clamp(min=1)[:, :, None]).float()
 
 

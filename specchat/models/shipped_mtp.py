@@ -175,10 +175,7 @@ class ShippedHead:
 
 def with_shipped_head(loaded: Loaded, path: Path) -> Loaded:
     """A target with the head of its files, if transformers runs it and it has one; its notes say why one is not used.
-
-    Raises:
-        ModelError, WeightsError: its tensors cannot be read.
-    """
+    Raises ModelError, WeightsError: its tensors cannot be read."""
     if not isinstance(model := loaded.model, ReferenceModel):
         return loaded
     head, why_none = read_mtp(path, model.network)
@@ -196,11 +193,8 @@ def drafting_head(modules: MtpModules, model: ReferenceModel) -> ShippedHead:
 
 
 def read_mtp(path: Path, network: Any) -> tuple[MtpModules | None, str]:
-    """The head in a folder of safetensors, on the network's device; None without one, and why it cannot be used.
-
-    Raises:
-        WeightsError: a file cannot be read.
-    """
+    """The head in a folder of safetensors, on the network's device; None without one, and why it cannot be used. Raises
+    WeightsError: a file cannot be read."""
     if not path.is_dir() or not (names := [name for name in tensors_in(path) if name.startswith(_PREFIX)]):
         return None, ""
     kind = network.config.get_text_config().model_type

@@ -93,11 +93,8 @@ class Shape:
 
     @classmethod
     def of(cls, config: Any) -> Shape:
-        """The shape a configuration describes. Call `unsupported` first.
-
-        Raises:
-            DamagedModel: its numbers are out of bounds, or do not go together.
-        """
+        """The shape a configuration describes. Call `unsupported` first. Raises DamagedModel: its numbers are out of
+        bounds, or do not go together."""
         family = FAMILIES[config.model_type]
         heads, hidden, head_dim = (
             _whole(config, "num_attention_heads"),
@@ -171,11 +168,8 @@ class Shape:
 
 @contextmanager
 def said_by(file: Path) -> Iterator[None]:
-    """An error about a shape begins with the file, or the folder, that says what is wrong.
-
-    Raises:
-        DamagedModel: in place of what was raised inside.
-    """
+    """An error about a shape begins with the file, or the folder, that says what is wrong. Raises DamagedModel: in
+    place of what was raised inside."""
     try:
         yield
     except DamagedModel as error:
@@ -199,14 +193,8 @@ def _said(about: Any, key: str) -> Any:
 
 
 def _number(about: Any, key: str, otherwise: float | None = None) -> float:
-    """A number of a configuration, or of an object in it.
-
-    Args:
-        otherwise: what it is where it is left out or null.
-
-    Raises:
-        DamagedModel: it is out of bounds, or left out and nothing stands for it.
-    """
+    """A number of a configuration, or of an object in it. `otherwise`: what it is where it is left out or null. Raises
+    DamagedModel: it is out of bounds, or left out and nothing stands for it."""
     value = _said(about, key)
     if value is None:
         value = otherwise
@@ -247,14 +235,8 @@ def _activation(config: Any) -> str:
 
 
 def _frequencies(config: Any, about: Mapping[str, Any]) -> Tensor:
-    """(head_dim / 2,) float32 angle per position, with the bits of transformers' networks.
-
-    Args:
-        about: one object of the configuration's `rope_parameters`.
-
-    Raises:
-        DamagedModel: its numbers are missing or out of bounds.
-    """
+    """(head_dim / 2,) float32 angle per position, with the bits of transformers' networks. `about`: one object of the
+    configuration's `rope_parameters`. Raises DamagedModel: its numbers are missing or out of bounds."""
     size, kind = _head_dim(config), about["rope_type"]
     frequencies = 1.0 / _number(about, "rope_theta") ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
     if kind == "default":

@@ -178,12 +178,8 @@ class TorchHead:
 def torch_trimmed_head(
     tokens: Sequence[int], rows: Callable[[Sequence[int]], Tensor], like: Tensor, epsilon: float
 ) -> TrimmedHead[Tensor]:
-    """A head of these tokens in torch, for states that are not normed yet.
-
-    Args:
-        rows: makes (n, d) rows of tokens, the final norm's factors in them.
-        like: a tensor in the format and on the device of the rows.
-    """
+    """A head of these tokens in torch, for states that are not normed yet. `rows`: makes (n, d) rows of tokens, the
+    final norm's factors in them. `like`: a tensor in the format and on the device of the rows."""
 
     def normed(states: Tensor) -> Tensor:
         return F.rms_norm(states.float(), states.shape[-1:], eps=epsilon)

@@ -75,10 +75,7 @@ class Ranks:
     @contextmanager
     def told(self, message: p.Message) -> Iterator[Group]:
         """Tell the ranks what they are to do, and do the same inside. What fails inside parts the ranks for good.
-
-        Raises:
-            RanksLost: a rank has gone, or has gone before.
-        """
+        Raises RanksLost: a rank has gone, or has gone before."""
         with self._lock:
             if self.lost:
                 raise RanksLost(self.lost)
@@ -157,12 +154,7 @@ class LeadingNetwork:
     """
 
     def __init__(self, ranks: Ranks, inner: RankNetwork, source: WeightSource, number: int, holder: _Holder) -> None:
-        """The others hold their shares already.
-
-        Args:
-            source: all weights, prepared.
-            number: of the network.
-        """
+        """The others hold their shares already. `source`: all weights, prepared. `number`: of the network."""
         self.ranks, self.inner, self.number, self._holder = ranks, inner, number, holder
         self.shape = inner.whole
         self.precision, self.device, self.nbytes = inner.precision, inner.device, inner.nbytes

@@ -43,11 +43,8 @@ _COLUMNS = ("o", "down")
 
 @dataclass(frozen=True)
 class Share:
-    """One rank's part of every layer, and of the rows of embedding and head.
-
-    Args:
-        kv_heads: heads of keys and values, with all heads of queries that read them.
-    """
+    """One rank's part of every layer, and of the rows of embedding and head. `kv_heads`: heads of keys and values, with
+    all heads of queries that read them."""
 
     rank: int
     kv_heads: range
@@ -79,10 +76,7 @@ class Share:
 
 def shares_of(shape: Shape, ranks: int) -> tuple[Share, ...]:
     """A share for each rank: whole heads, and so many channels that all shares have about the same number of weights.
-
-    Raises:
-        UsageError: there are too few heads of keys and values; says how many ranks can share them.
-    """
+    Raises UsageError: there are too few heads of keys and values; says how many ranks can share them."""
     channels_together = GROUP if shape.inner % GROUP == 0 and shape.inner // GROUP >= ranks else 1
     pieces = shape.inner // channels_together
     most = min(shape.kv_heads, pieces, shape.vocab_size)
@@ -242,12 +236,8 @@ class RankNetwork(EagerNetwork):
 
 
 def rank_network(shape: Shape, source: WeightSource, precision: str, device: torch.device, group: Group) -> RankNetwork:
-    """This rank's share, read from the source.
-
-    Raises:
-        UsageError: so many ranks cannot share the weights.
-        DamagedModel: the source's weights are not those of the shape.
-    """
+    """This rank's share, read from the source. Raises UsageError: so many ranks cannot share the weights. DamagedModel:
+    the source's weights are not those of the shape."""
     shares = shares_of(shape, group.size)
     check_weights(source, shape)
     share = shares[group.rank]
@@ -275,11 +265,8 @@ class Follower:
     """Does what the first rank's plan says, until it says stop."""
 
     def __init__(self, group: Group, load: Callable[[p.Load, Group], RankNetwork]) -> None:
-        """Nothing held yet.
-
-        Args:
-            load: reads this rank's share of a model; what it raises is reported, and the rank goes on.
-        """
+        """Nothing held yet. `load`: reads this rank's share of a model; what it raises is reported, and the rank goes
+        on."""
         self._group, self._load = group, load
         self._networks: dict[int, RankNetwork] = {}
         self._caches: dict[int, _HeldCache] = {}
@@ -287,12 +274,8 @@ class Follower:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """Follow.
-
-        Raises:
-            RanksLost: the first rank, or another, has gone.
-            PlanRefused: the plan contradicts itself, or what is held here.
-        """
+        """Follow. Raises RanksLost: the first rank, or another, has gone. PlanRefused: the plan contradicts itself, or
+        what is held here."""
         while True:
             envelope = self._group.announced()
             for held in (self._caches, self._adapters, self._networks):
