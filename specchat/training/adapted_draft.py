@@ -118,13 +118,8 @@ class AdaptedDraft:
     """
 
     def __init__(self, model: Decoder, loss: str, topics: int, weights: Callable[[], str]) -> None:
-        """Nothing learnt yet.
-
-        Args:
-            loss: one of `LOSSES`.
-            topics: the most adapters.
-            weights: the checksum of the draft model's weights; asked for once something is saved or restored.
-        """
+        """Nothing learnt yet. `loss` is one of `LOSSES`, and there are `topics` adapters at most; `weights` gives the
+        checksum of the draft model's weights, asked for once something is saved or restored."""
         self._model, self._loss, self._most, self._weights = model, LOSSES[loss], topics, weights
         self._wanted = False
         self._bout: Iterator[None] | None = None

@@ -111,16 +111,8 @@ class Point(TypedDict):
 
 @dataclass
 class Standing:
-    """How far a training is.
-
-    Args:
-        batches: learnt from so far.
-        tokens: of replies seen so far, repeats included.
-        seconds: spent learning.
-        best: the highest τ on texts that are never learnt from.
-        since_best: measurements since then.
-        curve: a point for each measurement.
-    """
+    """How far a training is: what was seen in how many seconds of learning, the best τ on texts that are never learnt
+    from, how many measurements ago that was, and a point of the curve for each of them."""
 
     batches: _Count = 0
     tokens: _Count = 0

@@ -34,13 +34,11 @@ def written(
     ends: Collection[int],
     generator: torch.Generator,
 ) -> list[list[int]]:
-    """A reply to each prompt, drawn from the network's own law, the token that ends it included.
+    """A reply to each prompt, drawn from the network's own law, of its number of tokens in `lengths` at most, the token
+    that ends it included.
 
     Texts lie side by side. Keys and values are kept by layer: those of the prompts, padded behind the shorter ones,
     and behind them a column for each token that was drawn.
-
-    Args:
-        lengths: of the replies at most.
     """
     shape, device = network.shape, network.shared.head.device
     begun = torch.tensor([len(prompt) for prompt in prompts], device=device)

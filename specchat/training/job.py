@@ -68,14 +68,7 @@ _FEWEST_TEXTS = 40
 
 @dataclass(frozen=True)
 class Subject:
-    """The target that is drafted for.
-
-    Args:
-        name: in models.toml.
-        checksum: of its weights.
-        sampling: how its chat samples.
-        weights: opens its weights, prepared for a decoder of its shape.
-    """
+    """The target that is drafted for; `weights` opens its weights, prepared for a decoder of its shape."""
 
     name: str
     checksum: str
@@ -88,10 +81,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage is: `done` of `total`, and in words what there is to be said.
-
-    While it learns, `measured` is the last point of the curve.
-    """
+    """How far a stage is: `done` of `total`, what there is to say, and while it learns the last point of the curve."""
 
     name: StageName
     done: float
@@ -113,12 +103,8 @@ class Job:
         start: TrainedDrafter | None = None,
         reference: TrainedDrafter | None = None,
     ) -> None:
-        """A training whose stages are told of.
-
-        Args:
-            clock: seconds; those in which the process was stopped may be left out.
-            start: with whose weights it begins; None for random ones.
-            reference: this one decides which places are learnt from; None for all of them.
+        """A training whose stages are told of. It begins with the weights of `start`, or with random ones, and learns
+        where `reference` says, or everywhere. `clock` may leave out seconds in which the process was stopped.
 
         Raises:
             UsageError: the start does not match what is trained.
@@ -166,9 +152,8 @@ class Job:
         plan = TextPlan(subject.vocabulary, request.given_prompts(), subject.sampling, request.seed)
 
         def tell(done: int) -> None:
-            self._tell(
-                Stage("replies", min(done, request.tokens), request.tokens, "tokens", f"{len(store.texts)} texts")
-            )
+            says = f"{len(store.texts)} texts"
+            self._tell(Stage("replies", min(done, request.tokens), request.tokens, "tokens", says))
 
         TextWriting(plan, subject.model, store).run(request.tokens, tell)
         return store
@@ -193,16 +178,13 @@ class Job:
         """Stage 4, where it stands."""
         request, model = self.request, self._subject.model
         recipe, texts = self._recipe, texts_per_batch(model.network.shape.hidden)
-        sizes, start = self._sizes, self._start
-        plain = self._plain
+        sizes, start, plain = self._sizes, self._start, self._plain
         also = None if plain is None else torch.unique(plain.shard.tokens)
         network = first_network(request.drafter, sizes, model, corpus, request.seed, start, also)
         seen, further = int(FAMILIES[request.drafter].epochs * corpus.tokens), start is not None
-        rate = recipe.rate(texts, further=further)
+        rate, hours = recipe.rate(texts, further=further), request.hours / (1 if plain is None else 2)
         between = max(1, seen // min(_MEASUREMENTS, recipe.measurements))
-        schedule = Schedule(
-            seen, 3600 * request.hours / (1 if plain is None else 2), rate, between, further, recipe.glancing
-        )
+        schedule = Schedule(seen, 3600 * hours, rate, between, further, recipe.glancing)
         data = hashlib.blake2b("".join(sources).encode(), digest_size=8).hexdigest()
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": data}
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
@@ -227,20 +209,10 @@ class Job:
         request, folder = self.request, self.places.run / "plain"
         private_dir(folder)
         schedule = Schedule(corpus.tokens, 1800 * request.hours, self._recipe.rate(texts), max(1, corpus.tokens // 4))
-        vocab_size = self._subject.model.vocab_size
         return Fitting(
-            network,
-            corpus,
-            schedule,
-            folder,
-            vocab_size,
-            self._recipe.steps,
-            texts,
-            request.seed,
-            about,
-            self._clock,
-            next_token,
-        )
+            network, corpus, schedule, folder, self._subject.model.vocab_size, self._recipe.steps, texts, request.seed,
+            about, self._clock, next_token,
+        )  # fmt: skip
 
     def _tell_plain(self, done: float, says: str) -> None:
         self._tell(Stage("learning", done, 1.0, "share", says))
@@ -488,16 +460,14 @@ def data_of(start: TrainedDrafter | None) -> Mapping[str, Any]:
 
 def command(request: TrainingRequest) -> str:
     """The command line that trains this again."""
-    words = f"specchat train {request.pair} --drafter {request.drafter} --prompts {request.prompts}"
-    words += f" --from {request.start}" if request.start else ""
-    words += f" --loss {request.loss}" if request.loss else ""
-    words += f" --reference {request.reference}" if request.reference else ""
-    words += f" --select {request.select}" if request.select else ""
-    words += f" --texts {request.texts}" if request.texts else ""
-    words += f" --plain {request.plain}" if request.plain else ""
-    words += f" --ensemble {request.ensemble}" if request.ensemble > 1 else ""
-    depths = ",".join(map(str, depths_of(request.drafter, request.depths)))
-    words += f" --depths {depths}" if depths else ""
-    words += f" --form {request.form}" if request.form else ""
+    chosen = {
+        "from": request.start, "loss": request.loss, "reference": request.reference, "select": request.select,
+        "texts": request.texts, "plain": request.plain, "ensemble": request.ensemble if request.ensemble > 1 else 0,
+        "depths": ",".join(map(str, depths_of(request.drafter, request.depths))), "form": request.form,
+    }  # fmt: skip
+    flags = "".join(f" --{name} {value}" for name, value in chosen.items() if value)
     hours = f" --hours {request.hours:g}" if request.hours else ""
-    return f"{words} --tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
+    return (
+        f"specchat train {request.pair} --drafter {request.drafter} --prompts {request.prompts}{flags} "
+        f"--tokens {request.tokens}{hours} --name {request.name} --seed {request.seed}"
+    )

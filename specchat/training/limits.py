@@ -149,10 +149,8 @@ def refuse_unknown_method(drafter: str) -> None:
 
 
 def refuse_unknown_loss(drafter: str, loss: str, reference: str, select: str, start: str = "") -> None:
-    """Raise UsageError for an unknown loss or selection, or either for a drafter that learns in another way.
-
-    `start` is the name of the drafter that it begins with.
-    """
+    """Raise UsageError for an unknown loss or selection, or either for a drafter that learns in another way; `start`
+    is the name of the drafter that it begins with."""
     distilled = methods("draft model")
     if drafter in methods("masks") and (loss or select):
         flag = "--loss" if loss else "--select"
@@ -249,26 +247,16 @@ def refuse_replacing_start(name: str, start: str) -> None:
 
 
 def method_of(drafter: str, start: str, target: ModelSpec) -> str:
-    """The method that is trained: the one asked for, else that of the drafter it begins with.
-
-    Args:
-        drafter: a method, or empty.
-        start: the name of a trained drafter, or empty.
-
-    Raises:
-        UsageError: as `start_named`, or the method is not one that can be trained.
-    """
+    """The method that is trained: the one asked for, else that of the drafter it begins with; either may be empty.
+    Raises UsageError: as `start_named`, or the method is not one that can be trained."""
     if drafter:
         refuse_unknown_method(drafter)
     return start_named(start, target, drafter).method if start else drafter or FIRST_CHOICE
 
 
 def start_named(name: str, target: ModelSpec, drafter: str = "", flag: str = "--from") -> ListedDrafter:
-    """The trained drafter of this name, here or still to be fetched. No weights are read.
-
-    Args:
-        drafter: the method that is to be trained; empty for that of the drafter named.
-        flag: which names it, for errors.
+    """The trained drafter of this name, here or still to be fetched; no weights are read. `drafter` is the method that
+    is to be trained, empty for any, and `flag` names the drafter in errors.
 
     Raises:
         UsageError: there is none, it is damaged, or it was trained for another target or by another method; names the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -135,12 +135,8 @@ class Judgement:
         if saved.dtype != torch.int64 or saved.dim() != 2 or saved.shape[1] != 3 + 2 * DEPTH or bool((saved < 0).any()):
             raise ValueError("its judgement is damaged")
         judgement = cls()
-        for row in saved.tolist():
-            counts: Sequence[int] = row
-            chains, better, worse = counts[:3]
-            judgement.add(
-                ChainComparison(chains, tuple(counts[3 : 3 + DEPTH]), tuple(counts[3 + DEPTH :]), better, worse)
-            )
+        for chains, better, worse, *right in saved.tolist():
+            judgement.add(ChainComparison(chains, tuple(right[:DEPTH]), tuple(right[DEPTH:]), better, worse))
         return judgement
 
 
@@ -152,20 +148,6 @@ MOST_CHANGED = 3
 
 _TEXT_TOKENS = 6
 """Tokens before a changed guess that are told with it."""
-
-
-def _judged(
-    reply: RecordedReply, before: Tensor, now: Tensor, guesses: tuple[Tensor, Tensor], places: Tensor, updates: int
-) -> JudgedReply:
-    """How both networks did on a reply.
-
-    Args:
-        before, now: (n,) guesses of each chain that were right.
-        guesses: (n,) the tokens that were guessed first, by each.
-        places: (n,) where in the reply's tokens these stand.
-    """
-    right, wrong, changed = changed_guesses(reply.tokens.long(), guesses, places)
-    return JudgedReply(len(now), int(before.sum()), int(now.sum()), updates, right, wrong, changed)
 
 
 def changed_guesses(
@@ -237,13 +219,8 @@ class OnlineLearner:
     """
 
     def __init__(self, original: DraftHead[Sizes], target: Weights, deepest: int) -> None:
-        """Nothing learnt yet.
-
-        Args:
-            original: in float32.
-            target: whose head further tokens are read from.
-            deepest: so many tokens it can guess in a row.
-        """
+        """Nothing learnt yet. `original` is in float32, further tokens of its head are read from `target`, and it can
+        guess `deepest` tokens in a row."""
         self._steps, self._judged = min(STEPS, deepest), min(DEPTH, deepest)
         self.original = original
         self.network = _copy(original)
@@ -345,7 +322,9 @@ class OnlineLearner:
             yield
         before, now, *guesses, places = (torch.cat(parts) for parts in zip(*found, strict=True))
         self._judgement.add(ChainComparison.of(before, now))
-        self._judged_replies.append(_judged(reply, before, now, (guesses[0], guesses[1]), places, self._updates))
+        right, wrong, changed = changed_guesses(reply.tokens.long(), (guesses[0], guesses[1]), places)
+        counts = len(now), int(before.sum()), int(now.sum())
+        self._judged_replies.append(JudgedReply(*counts, self._updates, right, wrong, changed))
 
     def _update(self) -> Iterator[None]:
         """One update from some pieces of replies, tensor by tensor."""

@@ -130,13 +130,7 @@ _CHAT_TEMPERATURE = 0.7
 
 @dataclass(frozen=True)
 class TextPlan:
-    """Which texts are written; the same plan gives the same texts.
-
-    Args:
-        prompts: of a file, or None where the target writes them.
-        sampling: how the chat samples.
-        seed: of everything that is drawn.
-    """
+    """Which texts are written; the same plan gives the same texts. Without `prompts` the target writes them."""
 
     vocabulary: Vocabulary
     prompts: Sequence[str] | None

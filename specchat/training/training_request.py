@@ -33,14 +33,8 @@ class TrainingRequest:
     """A drafter to be trained.
 
     Args:
-        pair: whose target it drafts for.
-        drafter: a method with a network.
         prompts: `self`, `chats`, or a file.
-        tokens: of replies that are written and learnt from.
         hours: that learning may take; 0 for as long as it helps.
-        name: of the trained drafter.
-        seed: of everything that is drawn.
-        resume: whether a training of this name is gone on with.
         start: the name of a trained drafter with whose weights it begins; empty for random ones.
         loss: how its law is brought to the target's, where that can be chosen; empty for the first of `LOSSES`.
         reference: the name of a trained drafter that decides which places are learnt from; empty for all of them.

@@ -75,7 +75,6 @@ class LlamaCppModel(FixedPasses):
 
     @property
     def threads(self) -> int:
-        """Threads of llama.cpp on the processor."""
         return self._threads
 
     @threads.setter
@@ -106,14 +105,12 @@ class LlamaCppModel(FixedPasses):
     # ------------------------------------------------------------------------------------------ text
 
     def cached(self, tokens: Sequence[int]) -> int:
-        """How many leading tokens of these the cache holds already."""
         return common_prefix(self.rows.prefix, tokens)
 
     def recall(self, tokens: Sequence[int]) -> None:
         """llama.cpp has a cache of its own, whose rows are not kept."""
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
-        """Make the cache hold exactly these tokens, reading only what it does not hold yet."""
         self._tree = None
         self.rows.read_prefix(tokens, lambda plan: self._read_text(plan.tokens, tap), on_chunk)
 
@@ -139,7 +136,6 @@ class LlamaCppModel(FixedPasses):
                 self._replace_cache(self._cache.rows)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the root and the accepted path, as far as they are in the cache, and forget the rest of the tree."""
         held = 0
         while held < len(path) and path[held] in self._of:
             held += 1
@@ -330,14 +326,12 @@ class LlamaCppModel(FixedPasses):
     # ------------------------------------------------------------------------------------------ weights
 
     def with_new_cache(self) -> LlamaCppModel:
-        """The same weights with a cache of its own."""
         twin = LlamaCppModel(self.weights, self.context_tokens, self._threads)
         self._twins.add(twin)
         twin._twins = self._twins
         return twin
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) what the first layer is fed with for these tokens."""
         return self._embedding_source.embed(list(tokens))
 
     @cached_property
@@ -347,7 +341,6 @@ class LlamaCppModel(FixedPasses):
         return AdjustedSource(self.weights.file, embedding_scale=self.hidden_size**0.5 if scales else 1.0)
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
-        """(n, d) float32 rows of the head for these tokens, with the final norm's factors in them."""
         source = self.weights.file
         return head_rows(source, source.about("head").sizes is None, tokens)
 
@@ -365,7 +358,6 @@ class LlamaCppModel(FixedPasses):
         return 4 * states + (8 * rows * self.vocab_size if logits else 0)
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place."""
         self.context_tokens = tokens
 
 

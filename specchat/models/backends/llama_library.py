@@ -82,7 +82,6 @@ def _log_callback(found: Any) -> Any:
 
 
 def is_installed() -> bool:
-    """Whether the library can be used here."""
     try:
         library()
     except InstallationError:
@@ -295,7 +294,6 @@ class LlamaCache:
         self._lib.llama_memory_seq_rm(self._memory, sequence, rows, -1)
 
     def use_threads(self, threads: int) -> None:
-        """Compute with so many threads on the processor."""
         self._lib.llama_set_n_threads(self._context, threads, threads)
 
     def copy_to(self, other: LlamaCache, sequence: int) -> None:
@@ -308,7 +306,6 @@ class LlamaCache:
             raise ModelError(f"{self._weights.name}: llama.cpp could not make its cache larger{_why()}")
 
     def close(self) -> None:
-        """Give its memory back."""
         self._free()
 
 

@@ -147,7 +147,6 @@ class RecurrentCache(KVCache):
         self._above: array[int] | None = None  # of each row behind the text which it follows; None where torch computes
 
     def begin(self, plan: PassPlan) -> None:
-        """The next pass has these rows."""
         self.write_at(plan.start)
         before = plan.start - self._held
         self._rows = {layer: rows.first(before) for layer, rows in self._rows.items()} if before else {}
@@ -300,7 +299,6 @@ class RecurrentCache(KVCache):
         self._tokens, self._held, self._rows, self._borders = tokens, rows, {}, {}
 
     def fill_states_(self, tokens: int) -> None:
-        """Act as if so many tokens had been read, in place."""
         self._states, self._tokens, self._held, self._rows, self._borders = {}, tokens, tokens, {}, {}
 
     def bytes_until(self, rows: int, like: Tensor, longest: int | None = None) -> int:

@@ -73,7 +73,6 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
     def read(
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
-        """The script's logits after every node."""
         plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
             time.sleep(self._pace_s)
@@ -102,7 +101,6 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         return torch.eye(self.vocab_size)[list(tokens)]
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        """A head that picks these tokens' logits out of a scripted state."""
         return TrimmedHead(PickedLogits, torch.tensor(tokens), tokens, list)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:

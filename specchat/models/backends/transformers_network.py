@@ -121,7 +121,6 @@ def recurrent_layers(network: Any) -> dict[int, LayerSizes]:
 
 
 def attending_layers(network: Any) -> frozenset[int]:
-    """The layers that keep keys and values."""
     layers = network.get_decoder().layers
     return frozenset(
         number
@@ -176,7 +175,6 @@ def without_parts(network: Any, parts: SubLayers) -> Any:
 
 
 def _rebuilt(network: Any, decoder: Any, change: Callable[[Any, int], Any]) -> Any:
-    """A copy of the network with changed layers."""
     changed = _with(
         decoder, {"layers": nn.ModuleList(change(layer, index) for index, layer in enumerate(decoder.layers))}
     )

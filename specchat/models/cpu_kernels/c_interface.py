@@ -34,7 +34,6 @@ def pointer(what: str, tensor: Tensor, dtype: torch.dtype, *sizes: int) -> int:
 
 
 def maybe_pointer(what: str, tensor: Tensor | None, dtype: torch.dtype, *sizes: int) -> int | None:
-    """`pointer` of a tensor, None for none."""
     return None if tensor is None else pointer(what, tensor, dtype, *sizes)
 
 
@@ -165,7 +164,6 @@ LAYER_READY = ctypes.CFUNCTYPE(_INTEGER, _INTEGER)
 
 
 def declare_functions(library: ctypes.CDLL) -> None:
-    """Tell ctypes the types of every function that Python calls."""
     library.team_new.restype = _POINTER
     library.team_new.argtypes = [_INTEGER]
     library.team_free.argtypes = [_POINTER]

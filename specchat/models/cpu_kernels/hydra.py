@@ -277,7 +277,6 @@ class NativeHydra:
         return reader.network
 
     def said(self, named: NamedHead, rows: Sequence[int]) -> Guessed:
-        """The guesses after some rows that were read."""
         room, width, known = self._room, len(named.head), self._known
         first, end = rows[0], rows[-1] + 1
         picked: Any = slice(first, end) if end - first == len(rows) == 1 else list(rows)

@@ -42,7 +42,6 @@ class GrowingHead:
         return self.rows
 
     def forked(self) -> Self:
-        """The same rows, in the same memory until either head grows."""
         self._forked = True
         return copy.copy(self)
 
@@ -159,7 +158,6 @@ class GatheredHead(GrowingHead):
         self._whole = head
 
     def append(self, tokens: Sequence[int]) -> None:
-        """Add these tokens' rows."""
         rows = self.rows + len(tokens)
         room = self.room_for(rows)
         self._kernels.gather(self._whole.as_c(), tokens, room.data_ptr(), len(room), self.rows)

@@ -87,7 +87,6 @@ class SpareMemory:
         return _Memory(data, floats, data.data_ptr())
 
     def give_back(self, memory: _Memory) -> None:
-        """Nothing refers to it any more."""
         if memory.floats == self._floats:
             if len(self._free) < _SPARE:
                 self._free.append(memory)

@@ -269,11 +269,9 @@ class NativeNetwork:
         return cache.of_passes if isinstance(cache.of_passes, WholePasses) else None
 
     def time_phases(self, timed: bool) -> None:
-        """Time the phases of the passes that follow, or no longer; forget what was timed."""
         self._kernels.time_phases(self.threads, timed)
 
     def phases(self) -> dict[str, float]:
-        """Seconds by phase since then."""
         return self._kernels.spent(self.threads)
 
     def floor(self, data: Tensor) -> tuple[float, float]:

@@ -107,14 +107,12 @@ class Packer:
         self._arena = Arena()
 
     def size(self, name: str, layer: int | None = None) -> int:
-        """Bytes of a packed weight in an arena."""
         weight = self._rows_of(name, layer)
         return -(-_bytes_of(weight.rows, weight.length, *self._format(weight)) // _LINE) * _LINE
 
     def product(
         self, name: str, layer: int | None = None, share_out: ShareOut = map, arena: Arena | None = None
     ) -> Product:
-        """`empty`, filled."""
         product = self.empty(name, layer, arena or self._arena)
         self.fill(product, name, layer, share_out)
         return product

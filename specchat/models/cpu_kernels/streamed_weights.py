@@ -290,7 +290,6 @@ class _ReadAhead:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the thread, and close the file."""
         with self._changed:
             if self._thread is None and not self._stopped:
                 self._file.close()
@@ -383,7 +382,6 @@ class StreamedLayers:
 
     @property
     def streamed(self) -> tuple[int, ...]:
-        """The layers that are read in every pass."""
         return self._ahead.order
 
     @property

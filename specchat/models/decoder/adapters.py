@@ -75,7 +75,6 @@ def acting(extra_rows: Sequence[ExtraRow], adapters: Sequence[Adapter]) -> list[
 
 
 def adapters_of(extra_rows: Sequence[ExtraRow]) -> tuple[Adapter, ...]:
-    """The adapters that extra rows name, each once."""
     return tuple(dict.fromkeys(extra_row.adapter for extra_row in extra_rows if extra_row.adapter is not None))
 
 

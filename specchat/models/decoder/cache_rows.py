@@ -281,7 +281,6 @@ class Rows:
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading tokens are the same."""
     shorter = min(len(first), len(second))
     if list(first[:shorter]) == list(second[:shorter]):
         return shorter

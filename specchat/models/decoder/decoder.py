@@ -70,15 +70,7 @@ class Decoder(CachedModel["Decoder"]):
         self.rotations: RotationTables = tables
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
-        return Decoder(
-            self.network,
-            self.context_tokens,
-            self._drafts,
-            parts,
-            source=self,
-            name=self.name,
-            guessable=self.guessable,
-        )
+        return Decoder(self.network, self.context_tokens, self._drafts, parts, self, self.name, self.guessable)
 
     def for_joint_passes(self) -> Decoder:
         """The same weights with a cache of its own, for trees that are read with those of others by `read_together`."""
@@ -190,10 +182,8 @@ class Decoder(CachedModel["Decoder"]):
         return frozenset(layer for layer, kind in enumerate(kind_of) if kinds[kind].window is not None)
 
     def cache_bytes(self, tokens: int, longest: int | None = None) -> int:
-        """The most that its cache, and those of models made from it, take until each holds so many tokens.
-
-        With what their tables of rotations take beyond what was there from the start.
-        """
+        """The most that its cache, and those of models made from it, take until each holds so many tokens, with what
+        their tables of rotations take beyond what was there from the start."""
         return self.cache.bytes_until(tokens, self.network.like, longest) + self.rotations.bytes_until(tokens, longest)
 
     def pass_bytes(self, rows: int, tokens: int, logits: bool = True) -> int:

@@ -156,12 +156,7 @@ def _rotated(heads: Tensor, rotations: Tensor) -> Tensor:
 
 
 def _product(
-    source: LayerWeights,
-    name: str,
-    index: int,
-    x: Tensor,
-    added: Factors = NO_FACTORS,
-    gates: Gates | None = None,
+    source: LayerWeights, name: str, index: int, x: Tensor, added: Factors = NO_FACTORS, gates: Gates | None = None
 ) -> Tensor:
     bias = source.dense(name, index, "bias") if source.has(name, index, "bias") else None
     x = x if gates is None or name in WRITERS else gates.through(name, x)

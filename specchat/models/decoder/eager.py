@@ -82,9 +82,6 @@ class PassTensors:
         keys, values: (layers, kv, capacity, head_dim).
         seen: so many rows of the cache are attended to,
         masks: as far as these, of each kind of attention, added to the scores, let them be seen.
-        parts: which halves of layers are computed.
-        place_of: where a layer's keys and values lie in the cache.
-        adapted: the rows on which adapters act.
         texts: of rows of several texts, how many are of each, and the cache, masks and rotations of each.
     """
 

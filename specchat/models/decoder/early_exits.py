@@ -41,15 +41,9 @@ class NestedDecoder(Decoder):
         self.depths = depths
 
     def leaving_early(self, sure: Sequence[float]) -> EarlyExits:
-        """The same weights with a cache of its own, whose tokens leave at the first depth that is sure of the next.
-
-        Args:
-            sure: the probability of the likeliest token from which on a token leaves: for each depth but the last, or
-                one for all.
-
-        Raises:
-            UsageError: there are not as many as depths but the last.
-        """
+        """The same weights with a cache of its own, whose tokens leave at the first depth where the likeliest next one
+        has the probability `sure`: one for each depth but the last, or one for all. Raises UsageError: there are not as
+        many as depths but the last."""
         exits = len(self.depths) - 1
         if len(sure) not in (1, exits):
             raise UsageError(
@@ -59,9 +53,7 @@ class NestedDecoder(Decoder):
         return EarlyExits(self, self.depths, [*sure] * exits if len(sure) == 1 else sure)
 
     def _of_parts(self, parts: SubLayers) -> Decoder:
-        return NestedDecoder(
-            self.network, self.context_tokens, self.depths, self.name, self.guessable, parts, self,
-        )  # fmt: skip
+        return NestedDecoder(self.network, self.context_tokens, self.depths, self.name, self.guessable, parts, self)
 
 
 class Level(Decoder):

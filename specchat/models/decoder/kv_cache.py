@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -35,10 +36,7 @@ def zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """(shape[0], …, shape[-1]) zeros in the format of `like`, on its device."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
-    count = 1
-    for size in shape:
-        count *= size
-    return zeroed_bytes(count * like.element_size()).view(like.dtype).view(shape)
+    return zeroed_bytes(math.prod(shape) * like.element_size()).view(like.dtype).view(shape)
 
 
 _FIRST_CAPACITY = 1024
@@ -94,7 +92,7 @@ class KVCache:
         Args:
             beside: another one of the same network, with which and with whose others this one shares memory.
             layers: numbers of the layers that keep keys and values.
-            keys_together: keys of so many rows lie side by side, as some kernels read them: pair of values by pair of
+            key_interleave: keys of so many rows lie side by side, as some kernels read them: pair of values by pair of
                 values, even rows before odd ones. Values then lie in pairs of rows, value by value, odd rows first.
             row_copies: who copies rows where they lie together; None where each lies by itself.
         """
@@ -102,7 +100,7 @@ class KVCache:
         self.max_rows = max_rows
         self.key_interleave = key_interleave
         self._row_copies = row_copies
-        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `keys_together` says
+        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `key_interleave` says
         self._values: Tensor | None = None
         self.capacity = 0
         self.in_steps: bool = beside is not None and beside.in_steps
@@ -117,14 +115,8 @@ class KVCache:
         self._start = row
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Write one layer's new rows and return all its rows up to the last new one, as transformers' layers ask.
-
-        Args:
-            keys, values: (1, heads, n, head_dim).
-
-        Returns:
-            (1, heads, start + n, head_dim) each, views into the cache.
-        """
+        """Write one layer's new rows, (1, heads, n, head_dim) each, and return views of all its rows up to the last new
+        one, (1, heads, start + n, head_dim) each, as transformers' layers ask."""
         end = self._start + keys.shape[2]
         stored_keys, stored_values = self.room_for(end, keys[0].transpose(0, 1))
         place = self.place_of[layer]
@@ -149,18 +141,12 @@ class KVCache:
         """Act as if so many tokens had been read, in place."""
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
-        """Keep these rows behind the first `start`, forget what lies between and after. In place.
+        """Keep these rows, ascending, behind the first `start`, and forget what lies between and after. In place.
+        Returns how many rows are in use afterwards.
 
         Verification wrote one row per node, in the order the nodes were read, so the accepted rows lie scattered
         among rejected ones. This closes the gaps. Rows past the returned length are stale and are overwritten by
         the next round.
-
-        Args:
-            start: rows in use before the tree.
-            rows: rows to keep, ascending, each ≥ start.
-
-        Returns:
-            Rows in use afterwards: start + len(rows).
         """
         end = start + len(rows)
         if not rows or rows[-1] == end - 1:  # ascending, so each lies where it belongs
@@ -226,13 +212,8 @@ class KVCache:
             stored[:, :, first : first + rows] = part.view(of_all).to(stored.device)
 
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows.
-
-        A layer's number may be higher than its place among them: see `place_of`.
-
-        Args:
-            like: (…, heads, head_dim), whose format and device the cache takes when it is made.
-        """
+        """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows; a layer's
+        place among them is its `place_of`. A cache takes the format and device of `like`, (…, heads, head_dim)."""
         if self._keys is None or self._values is None or rows > self.capacity:
             wanted = self._next_capacity(rows, self.capacity)
             self._keys = self._grown(self._keys, like, wanted)

@@ -255,13 +255,8 @@ class PassSizes:
     masks: int = 1
 
     def bytes(self, rows: int, seen: int, logits: bool) -> int:
-        """The most at once: in the layers, with the masks they add to scores, or in the head.
-
-        Args:
-            rows: of the pass.
-            seen: cache rows that they attend to, themselves included.
-            logits: whether the head is computed.
-        """
+        """The most at once: in the layers, with the masks they add to scores, or in the head. `seen`: cache rows that
+        the rows attend to, themselves included."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = 3 * queries + 2 * keys + self.heads * seen  # with the scores, where they are kept
         added = self.masks * seen * self.heads // self.kv_heads

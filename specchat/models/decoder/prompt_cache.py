@@ -222,7 +222,6 @@ class KeptTexts:
         self.cache.drop(self.keys(tokens))
 
     def keys(self, tokens: Sequence[int]) -> list[bytes]:
-        """The keys of a text's whole blocks."""
         keys: list[bytes] = []
         for first in range(0, len(tokens) - BLOCK_TOKENS + 1, BLOCK_TOKENS):
             some = array("q", tokens[first : first + BLOCK_TOKENS]).tobytes()

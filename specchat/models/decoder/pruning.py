@@ -48,13 +48,8 @@ _FLOAT = 4
 
 @dataclass(frozen=True)
 class PrunableFile:
-    """A `Prunable` of our own decoder.
-
-    Args:
-        target: the decoder that runs the file's weights.
-        opened: opens the file's weights, and says their shape. None of them stay in memory after they were asked for.
-        network: makes a network of a shape and its weights, as the target's was made.
-    """
+    """A `Prunable` of our own decoder. `target` runs the file's weights, `opened` opens them and says their shape, with
+    none of them in memory after they were asked for, and `network` makes networks as the target's was made."""
 
     target: Decoder
     opened: Callable[[], tuple[WeightSource, Shape]]

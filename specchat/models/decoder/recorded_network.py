@@ -23,14 +23,7 @@ from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_weights import DecoderWeights
 from specchat.models.decoder.network import Network, Pass
-from specchat.models.decoder.static_pass import (
-    WINDOW,
-    CudaRecorder,
-    Inputs,
-    JointStaticPass,
-    Recorder,
-    StaticPass,
-)
+from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, JointStaticPass, Recorder, StaticPass
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FIRST_CONTEXT = 512
@@ -39,15 +32,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Bucket:
-    """Size of the passes that share a recording.
-
-    Args:
-        rows: rows, padding included.
-        context: cache rows looked at.
-        embedded: whether embeddings are given, rather than tokens to look up.
-        taps: layers whose states are left behind.
-        adapters: what acts on some of its rows.
-    """
+    """Size of the passes that share a recording: rows, padding included, cache rows that are looked at, whether
+    embeddings are given, rather than tokens to look up, and layers whose states are left behind."""
 
     rows: int
     context: int
@@ -215,11 +201,8 @@ class GraphNetwork(EagerNetwork):
     def _replay_together(self, bucket: Bucket, passes: Sequence[Pass]) -> bool:
         """Do these passes at once, the states one text after another; False where they are not recorded (yet)."""
         held = [running.cache.room_for(running.plan.mask.shape[1] + 1, self.like) for running in passes]
-        known = _JointTexts(
-            tuple(weakref.ref(running.cache) for running in passes),
-            tuple(keys for keys, _ in held),
-            passes[0].tables,
-        )
+        caches = tuple(weakref.ref(running.cache) for running in passes)
+        known = _JointTexts(caches, tuple(keys for keys, _ in held), passes[0].tables)
         self._forget_unused()
         key = bucket, tuple(id(keys) for keys in known.keys), id(known.tables)
         made = self._joint.setdefault(key, _JointRecording(known))

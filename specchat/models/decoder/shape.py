@@ -124,15 +124,9 @@ class Shape:
         return shape
 
     def rotated_slower(self, linear: float, factors: Tensor | None) -> Shape:
-        """This shape, rotating as a GGUF file says.
-
-        Args:
-            linear: what divides the angles of the layers that see the whole text.
-            factors: (head_dim / 2,) what divides those of every layer, pair by pair.
-
-        Raises:
-            DamagedModel: factors that do not fit, or that are not finite numbers above zero.
-        """
+        """This shape, rotating as a GGUF file says: angles of layers that see the whole text divided by `linear`, those
+        of every layer by `factors`, (head_dim / 2,), pair by pair. Raises DamagedModel: factors that do not fit, or
+        that are not finite numbers above zero."""
         if factors is not None and not (
             factors.shape == (self.head_dim // 2,) and bool((factors.isfinite() & (factors > 0)).all())
         ):

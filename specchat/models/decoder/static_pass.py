@@ -75,10 +75,7 @@ WINDOW = 256
 
 
 class Inputs:
-    """The inputs of a pass of so many rows: parts of one buffer on the device, filled by one copy.
-
-    Args:
-        rows: rows of the pass, padding included.
+    """The inputs of a pass of so many rows, padding included: parts of one buffer on the device, filled by one copy.
 
     `tokens`, `positions`, `places` and `adapter_of` (−1 for none) are (rows,) int64; `common` is (1,) int64, how many
     first rows every row attends to; `window` is (rows, WINDOW) bool, which rows attend to those behind.
@@ -125,8 +122,6 @@ class StaticPass:
         embedded: (≥ rows, d) embeddings to start from, or None to look the tokens up.
         out: (≥ rows, d), where the states after the last layer are left.
         tapped: layer → (≥ rows, d), where the states after some layers are left too.
-        parts: which halves of layers are computed.
-        place_of: where a layer's keys and values lie in the cache.
         adapters: what is added for the rows that the inputs say.
     """
 

@@ -63,14 +63,8 @@ class TrimmedHead(Generic[Rows]):
         frequent: Rows,
         rows: Callable[[Sequence[int]], Rows] | None = None,
     ) -> None:
-        """The frequent tokens.
-
-        Args:
-            product: makes an empty head.
-            tokens: (H,) int64, the frequent ones.
-            frequent: what `product` takes for them.
-            rows: what it takes for further tokens; None for a head that cannot grow.
-        """
+        """The frequent `tokens`, (H,) int64. `product` makes an empty head, which is given `frequent` for them; `rows`
+        makes what it is given for further tokens, None for a head that cannot grow."""
         self._rows, self._frequent = rows, (tokens, product())
         self._frequent[1].append(frequent)
         self._begin()
@@ -140,13 +134,8 @@ class TorchHead:
         like: Tensor | None = None,
         finished: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """No rows yet.
-
-        Args:
-            normed: (n, d) states → what rows are multiplied with.
-            like: a tensor in the format and on the device of the rows; float32 on the processor where it is left out.
-            finished: products → logits, where more than a product makes them.
-        """
+        """No rows yet. `normed`: (n, d) states → what rows are multiplied with. `finished`: products → logits, where
+        more than a product makes them. Rows are like `like`, else float32 on the processor."""
         self._normed, self._finished = normed, finished
         self._like = torch.empty(0) if like is None else like
         self._room = self._like.new_empty(0, 0)

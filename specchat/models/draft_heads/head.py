@@ -311,7 +311,6 @@ class DraftHead(TokenNetwork[H_co]):
         self.fuse = nn.Linear(len(sizes.taps) * sizes.hidden, sizes.hidden, bias=False)
 
     def drafting(self, given: DraftingInputs) -> Drafting:
-        """The same network while it drafts."""
         raise NotImplementedError
 
     def fused(self, features: Tensor) -> Tensor:

@@ -73,7 +73,6 @@ class SpecDiff(TokenNetwork[SpecDiffSizes]):
 
     @property
     def stack(self) -> list[DecoderLayer]:
-        """Its layers, the first one first."""
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     @property

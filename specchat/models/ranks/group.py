@@ -78,7 +78,6 @@ class Group:
         return values
 
     def announce(self, envelope: Envelope) -> None:
-        """Tell all the others."""
         data = encoded(envelope)
         first = _framed(data)
         self.broadcast(first)
@@ -98,7 +97,6 @@ class Group:
         return envelope_of(self.broadcast(torch.zeros(length, dtype=torch.uint8)).numpy().tobytes())
 
     def report(self, report: Report) -> None:
-        """Answer the first rank."""
         self.send(_framed(encoded(report)))
 
     def reported(self, rank: int) -> Report:

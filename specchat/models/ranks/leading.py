@@ -129,7 +129,6 @@ class Ranks:
         return leading, [network.nbytes, *(report.nbytes for report in reports)]
 
     def close(self) -> None:
-        """Let the ranks go."""
         if not self.lost:
             with suppress(RanksLost), self.told(p.Stop()):
                 pass

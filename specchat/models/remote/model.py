@@ -72,14 +72,12 @@ class RemoteModel(FixedPasses, TargetElsewhere):
     # ------------------------------------------------------------------------------------------ text
 
     def cached(self, tokens: Sequence[int]) -> int:
-        """How many leading tokens of these the cache there holds already."""
         return common_prefix(self._text, tokens) if self._there else 0
 
     def recall(self, tokens: Sequence[int]) -> None:
         """Nothing is put back: no other texts are kept."""
 
     def prefill(self, tokens: Sequence[int], on_chunk: OnChunk = None, tap: HiddenStateSink | None = None) -> None:
-        """Make the cache there hold exactly these tokens, reading only what it does not hold yet."""
         if not tokens and not self._there:
             self._forget()
             return
@@ -267,7 +265,6 @@ class RemoteModel(FixedPasses, TargetElsewhere):
     # ------------------------------------------------------------------------------------------ weights
 
     def with_new_cache(self) -> RemoteModel:
-        """The same weights with a cache of its own."""
         twin = RemoteModel(self.link)
         twin.context_tokens = self.context_tokens
         return twin
@@ -310,7 +307,6 @@ class RemoteModel(FixedPasses, TargetElsewhere):
         return 8 * rows * self.vocab_size if logits else 0
 
     def limit_context_(self, tokens: int) -> None:
-        """Take no longer texts than this. In place."""
         self.context_tokens = tokens
 
 

@@ -43,7 +43,6 @@ class StoredTensor:
         return _dequantised(packed, self.kind, self.shape[-1]).view(-1, *self.shape[1:])
 
     def dense(self) -> Tensor:
-        """The whole tensor, dequantised to float32."""
         return self.rows().view(self.shape)
 
     def groups(self) -> FourBit | None:

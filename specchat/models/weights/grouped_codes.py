@@ -46,16 +46,13 @@ class Levels:
 
     @classmethod
     def joined(cls, parts: Sequence[Levels]) -> Levels:
-        """Rows below rows."""
         steps = [part.steps for part in parts if part.steps is not None]
         return cls(torch.cat([part.factors for part in parts]), torch.cat(steps) if steps else None)
 
     def to(self, device: torch.device) -> Levels:
-        """The same on a device."""
         return Levels(self.factors.to(device), None if self.steps is None else self.steps.to(device))
 
     def rows(self, which: Tensor | slice) -> Levels:
-        """Those of some rows."""
         return Levels(self.factors[which], None if self.steps is None else self.steps[which])
 
     @property
@@ -166,7 +163,6 @@ class PackedCodes:
         )
 
     def to(self, device: torch.device) -> PackedCodes:
-        """The same on a device."""
         high = None if self.high is None else self.high.to(device)
         minimum = None if self.minimum is None else self.minimum.to(device)
         return PackedCodes(self.layout, self.low.to(device), high, self.scale.to(device), minimum)
@@ -189,7 +185,6 @@ class PackedCodes:
         return self.low.nbytes + (0 if self.high is None else self.high.nbytes) + levels
 
     def rows(self, which: Tensor | slice) -> Codes:
-        """The codes of some rows, on the device."""
         layout, low = self.layout, self.low[which]
         minimum = None if self.minimum is None else self.minimum.rows(which)
         if layout.bits == 8:

@@ -47,7 +47,6 @@ def converted_folder(path: Path) -> Path:
 
 
 def is_converted(path: Path) -> bool:
-    """Whether that was done before."""
     return is_whole(_folder_of(path))
 
 

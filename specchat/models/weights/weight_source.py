@@ -99,7 +99,6 @@ class FourBit:
         return cls(torch.cat(numbers), torch.cat(scale), torch.cat(minimum))
 
     def permuted(self, order: Tensor) -> FourBit:
-        """The same rows in another order."""
         return FourBit(self.numbers[order], self.scale[order], self.minimum[order])
 
 
@@ -145,13 +144,11 @@ class WeightSource:
         raise NotImplementedError
 
     def outputs(self, name: str, layer: int | None = None) -> int:
-        """How many rows a weight has."""
         sizes = self.about(name, layer).sizes
         assert sizes is not None, f"{name} is missing"
         return sizes[0]
 
     def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        """Whether there is such a weight."""
         return self.about(name, layer, part).sizes is not None
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
