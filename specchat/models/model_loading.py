@@ -65,12 +65,7 @@ def open_config(path: Path) -> tuple[Path, Any]:
 
 
 def known_config(path: Path) -> tuple[Path, Any]:
-    """A configuration as remembered, where our own decoder runs the model; else as `open_config` has it.
-
-    Raises:
-        WeightsError: a file cannot be read, or holds invalid values.
-        ModelError: transformers makes no configuration of it.
-    """
+    """A configuration as remembered, where our own decoder runs the model; else, with its errors, as `open_config`."""
     folder = _checked_folder(path)
     known = remembered_config(folder)
     return folder, _config_in(folder, path) if known is None or unsupported(known) else known

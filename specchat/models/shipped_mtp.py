@@ -82,14 +82,8 @@ class ShippedHead:
         logits: Callable[[Tensor], Tensor],
         cache: KVCache,
     ) -> None:
-        """Nothing read yet.
-
-        Args:
-            rotary: (hidden, position_ids) → the rotation, as the target's layers are given it.
-            tap: the target's last layer.
-            embed, norm, logits: the target's embedding, its final norm, and its head behind that.
-            cache: for the layer's keys and values.
-        """
+        """Nothing read yet. `rotary`: (hidden, position_ids) → the rotation, as the target's layers are given it.
+        `tap`: the target's last layer, behind which come its `norm` and the head that gives `logits`."""
         self.layers = frozenset({tap})
         self.passes = 0
         self._modules, self._rotary, self._cache = modules, rotary, cache
@@ -208,10 +202,7 @@ def read_mtp(path: Path, network: Any) -> tuple[MtpModules | None, str]:
         tensors = _with_experts_together(_tensors(path, names, like))
     held = {name: tensor.shape for name, tensor in tensors.items()}
     if wrong := sorted(name for name in shapes.keys() | held.keys() if shapes.get(name) != held.get(name)):
-        return (
-            None,
-            f"the mtp head in its files is not used: {len(wrong)} tensors do not fit, first {shown(wrong[0])}",
-        )
+        return None, f"the mtp head in its files is not used: {len(wrong)} tensors do not fit, first {shown(wrong[0])}"
     try:
         modules.load_state_dict(tensors, assign=True)
     except RuntimeError as error:

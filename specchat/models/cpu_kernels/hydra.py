@@ -96,10 +96,7 @@ class CHydraTree(ctypes.Structure):
 class CSearch(ctypes.Structure):
     """`Search` of hydra_search.h."""
 
-    _fields_ = [
-        *[(name, ctypes.c_int32) for name in ("nodes", "depth", "width", "prices")],
-        ("price", ctypes.c_void_p),
-    ]
+    _fields_ = [*[(name, ctypes.c_int32) for name in ("nodes", "depth", "width", "prices")], ("price", ctypes.c_void_p)]
 
 
 class _CHydraReader(ctypes.Structure):
@@ -129,11 +126,8 @@ class TreeRoom:
     def as_c(self, named: NamedHead, follows: Follows, inputs: TokenRows, known: int, rows: int) -> CHydraTree:
         """For C: so many rows are known, and so many may be."""
         parents_at, tokens_at, states_at, *said_at = self.at
-        return CHydraTree(
-            *(rows, known, *follows, parents_at, tokens_at, states_at),
-            *inputs.as_c,
-            *(named.address, *said_at),
-        )
+        rows_at = rows, known, *follows, parents_at, tokens_at, states_at
+        return CHydraTree(*rows_at, *inputs.as_c, named.address, *said_at)
 
     def keep(self, other: TreeRoom, rows: int) -> None:
         """Take over the first rows of another one."""
@@ -302,9 +296,8 @@ class NativeHydra:
         room.parents[first : first + len(parents)], room.tokens[first : first + len(parents)] = parents, tokens
         self._kernels.hydra_read(self._threads, named.head.as_c, self._c, tree, len(parents), search)
         self._known = tree.known
-        return list(
-            zip(room.parents[first : self._known].tolist(), room.tokens[first : self._known].tolist(), strict=True)
-        )
+        known = slice(first, self._known)
+        return list(zip(room.parents[known].tolist(), room.tokens[known].tolist(), strict=True))
 
     def _tree(self, named: NamedHead, follows: Follows, inputs: TokenRows, first: int, end: int) -> CHydraTree:
         """For C: so many rows are known, and there is room for so many."""

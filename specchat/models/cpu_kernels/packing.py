@@ -201,10 +201,8 @@ class RowReader:
     def some(self, which: array[int]) -> CStored:
         """These rows, numbers of 32 bits, for C; valid as long as this and they live."""
         whole = self.as_c
-        return CStored(
-            *(whole.data, which.buffer_info()[0], whole.row_bytes),
-            *(len(which), whole.length, whole.kind, whole.there),
-        )
+        address, count = which.buffer_info()
+        return CStored(whole.data, address, whole.row_bytes, count, whole.length, whole.kind, whole.there)
 
 
 class _Unpacked:

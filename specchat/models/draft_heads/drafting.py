@@ -287,14 +287,9 @@ class TextEntries:
         del self._read[max(0, states.first - 1) :]  # entry s is made of state s
 
     def unread(self, history: Sequence[int], again: int = 1) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Each piece that is to be read now: its first entry, and (n, d) what is taken of states and of tokens.
-
-        They count as read once all were asked for.
-
-        Args:
-            history: whose states are known but for its last token.
-            again: so many of the last entries are read in any case: their states are where drafting begins.
-        """
+        """Each piece that is to be read now: its first entry, and (n, d) what is taken of states and of tokens. They
+        count as read once all were asked for. Of `history` all states but the last token's are known. The last `again`
+        entries are read in any case: their states are where drafting begins."""
         tokens = history[1:]
         kept = min(common_prefix(self._read, tokens), max(0, len(tokens) - again))
         for first in range(kept, len(tokens), CHUNK_TOKENS):

@@ -166,13 +166,7 @@ class Falcon(DraftHead[FalconSizes]):
 
 
 def glanced_states(
-    network: Falcon,
-    fused: Tensor,
-    batch: Batch,
-    columns: Tensor,
-    steps: int,
-    share: float,
-    generator: torch.Generator,
+    network: Falcon, fused: Tensor, batch: Batch, columns: Tensor, steps: int, share: float, generator: torch.Generator
 ) -> list[Tensor]:
     """`network.states` after it has been shown the truth in some places.
 
@@ -184,9 +178,6 @@ def glanced_states(
     Reference: Gao et al., Falcon, arXiv:2412.12639, Coupled Sequential Glancing Distillation; after Qian et al.,
     Glancing Transformer, arXiv:2008.07905. Differs: a block ends at every place of a text, and each block that is
     shown something sees it alone.
-
-    Args:
-        columns: (V,) the column of every token in the network's logits, −1 where it has none.
     """
     anchors = batch.tokens.shape[1] - steps
     with torch.no_grad():
@@ -251,10 +242,8 @@ class FalconDrafting(Drafting):
             _, keys, values = network.layer.before_attention(rows, torch.arange(first, behind))
             self._rows.write(first, keys, values)
             self._counted += 1
-        last = torch.arange(end - self._k, end)
-        self._states = self._attended(
-            end - self._k, self._memory[None, end - self._k : end], last, torch.ones(1, end).bool()
-        )
+        first, seen = end - self._k, torch.ones(1, end, dtype=torch.bool)
+        self._states = self._attended(first, self._memory[None, first:end], torch.arange(first, end), seen)
         self._after = self._memory[None, end - 1]
         self._block_of[ROOT] = 0
         return True

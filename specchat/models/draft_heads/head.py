@@ -163,8 +163,6 @@ class DraftNetwork(nn.Module, Generic[S_co]):
     Attributes:
         sizes: as `[options]` of its folder has them.
         shared: the target's weights that it uses.
-        recipe: how it is trained.
-        sizes_type: of `sizes`.
     """
 
     recipe: ClassVar[Recipe]

@@ -146,13 +146,8 @@ class AttentionRows:
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-    """(n, heads · head_dim). The heads that share keys are rows of one product, so that no keys are copied.
-
-    Args:
-        queries: (n, heads, head_dim).
-        keys, values: (kv_heads, rows, head_dim).
-        seen: (n, rows) bool.
-    """
+    """(n, heads · head_dim) of queries (n, heads, head_dim), keys and values (kv_heads, rows, head_dim) and (n, rows)
+    bool. The heads that share keys are rows of one product, so that no keys are copied."""
     (rows, heads, size), shared = queries.shape, len(keys)
     grouped = queries.view(rows, shared, heads // shared, size).transpose(0, 1).reshape(shared, -1, size)
     scores = torch.bmm(grouped * size**-0.5, keys.transpose(1, 2))

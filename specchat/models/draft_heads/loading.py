@@ -168,12 +168,8 @@ def _shared(share: Callable[[Tensor], SharedWeights], tokens: Tensor, tensors: M
     if OWN_HEAD in tensors:
         shared = replace(shared, tokens=tokens, head=tensors[OWN_HEAD], own_head=True)
     if OWN_EMBED in tensors:
-        shared = replace(shared, embed=partial(_embedded, tensors[OWN_EMBED]), own_embed=True)
+        shared = replace(shared, embed=partial(F.embedding, weight=tensors[OWN_EMBED]), own_embed=True)
     return shared
-
-
-def _embedded(table: Tensor, tokens: Tensor) -> Tensor:
-    return F.embedding(tokens, table)
 
 
 def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
@@ -283,10 +279,7 @@ class HeadOfTarget:
         """
         trained, target = self._trained, self._target
         network = load_network(
-            trained.method,
-            trained.options,
-            trained.weights,
-            lambda able: SharedWeights.of(target, able[: self._tokens]),
+            trained.method, trained.options, trained.weights, lambda ids: SharedWeights.of(target, ids[: self._tokens])
         )
         assert isinstance(network, TokenNetwork), "its drafter asks for a network that reads embeddings"
         sizes = network.sizes

@@ -115,9 +115,8 @@ class SpecDiff(TokenNetwork[SpecDiffSizes]):
                 each.view(texts, length - first, masks, *each.shape[2:])
                 for each in layer.before_attention(window.flatten(1, 2), places.flatten())
             )
-            window = layer.after_attention(
-                window, attend_in_groups(queries, KeysValues(*before), KeysValues(*own), sees)
-            )
+            mixed = attend_in_groups(queries, KeysValues(*before), KeysValues(*own), sees)
+            window = layer.after_attention(window, mixed)
             if number < len(self.layers):
                 text = layer.over_text(text)
         return window
@@ -170,9 +169,8 @@ class Denoising(Drafting):
         ends = [tree.path(node)[begins - 1] if begins else 0 for node in nodes]
         if unread := [node for node in dict.fromkeys(ends) if node not in self._block]:
             masks = [None] * (self.depth - begins)
-            self._block.update(
-                zip(unread, self._pass([[*tree.path_tokens(node), *masks] for node in unread]), strict=True)
-            )
+            found = self._pass([[*tree.path_tokens(node), *masks] for node in unread])
+            self._block.update(zip(unread, found, strict=True))
         some = list(dict.fromkeys(ends))
         states = torch.stack([self._block[node][depth] for node in some])
         return self._given.guessed(self._network.widen(states)).of([some.index(node) for node in ends])

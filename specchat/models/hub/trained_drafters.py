@@ -102,10 +102,7 @@ def _here(found: FoundDrafter, spec: DrafterSpec | None) -> ListedDrafter:
 
 
 def drafters_fitting(
-    catalog: Catalog,
-    target: ModelSpec,
-    methods: Collection[str],
-    target_sha256: Callable[[], str],
+    catalog: Catalog, target: ModelSpec, methods: Collection[str], target_sha256: Callable[[], str]
 ) -> TrainedDrafters:
     """The trained drafters as this target sees them; weights that fit are verified by reading them. `target_sha256`:
     the checksum of the target's weights; asked for only where there are drafters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -92,13 +93,8 @@ class NewCache(PlanMessage, tag=1):
 
 
 class Prefill(PlanMessage, tag=2):
-    """`Model.keep`, where a path is given, then `Model.prefill`: the text's first tokens are those of the one before.
-
-    Args:
-        common: so many.
-        tokens: those that follow.
-        taps: layers whose states are sent as they are computed.
-    """
+    """`Model.keep`, where a path is given, then `Model.prefill`: of a text whose first `common` tokens are those of the
+    one before. States after the layers `taps` are sent as they are computed."""
 
     cache: Number
     kept: Numbers | None
@@ -108,14 +104,8 @@ class Prefill(PlanMessage, tag=2):
 
 
 class Read(PlanMessage, tag=3):
-    """`Model.keep`, where a path is given, then `Model.read` of a tree, and judging it.
-
-    Args:
-        new: as in `Model.read`.
-        likeliest: name the likeliest tokens of each row.
-        logits: send all logits.
-        taps: layers whose states are sent: those of visited nodes where the tree is judged, else of all.
-    """
+    """`Model.keep`, where a path is given, then `Model.read` of a tree, and judging it. States are sent of visited
+    nodes where the tree is judged, else of all."""
 
     cache: Number
     kept: Numbers | None
@@ -326,10 +316,7 @@ def _unpacked(values: Packed, dtypes: Mapping[str, torch.dtype], sizes: Sequence
     dtype = dtypes.get(values.dtype)
     demand(dtype is not None and fits, f"a tensor of {values.dtype[:20]} and {values.sizes[:4]}")
     assert dtype is not None, "refused above"
-    count = dtype.itemsize
-    for size in values.sizes:
-        count *= size
-    demand(count == len(values.data), "a tensor of another length")
+    demand(dtype.itemsize * math.prod(values.sizes) == len(values.data), "a tensor of another length")
     if not values.data:
         return torch.zeros(values.sizes, dtype=dtype)
     return torch.frombuffer(bytearray(values.data), dtype=dtype).view(values.sizes)
@@ -343,9 +330,7 @@ def judge_message(tree: TokenTree, judging: Judging) -> Judge:
     wanted = judging.sampling
     sampling = {name: getattr(wanted, name) for name in Sampling.__dataclass_fields__ if name != "bias"}
     laws: list[Law] = []
-    draws: list[Drawn] = []
-    if judging.looks_at_draws:
-        draws = _draws(tree, laws)
+    draws = _draws(tree, laws) if judging.looks_at_draws else []
     return Judge(
         *(judging.rule, dict(judging.options), judging.text, judging.prompt, judging.round),
         *(judging.noise.seed, sampling, list(wanted.bias), laws, draws),

@@ -111,10 +111,8 @@ GGUF_NAMES = {
 
 
 def wrong_number(said: Mapping[str, Any]) -> str:
-    """What is wrong with the first number that is out of bounds, as `key = value is not …`; empty where none is.
-
-    What a description leaves out, or leaves open (null), is not looked at.
-    """
+    """What is wrong with the first number that is out of bounds, as `key = value is not …`; empty where none is. What a
+    description leaves out, or leaves open (null), is not looked at."""
     for key, limit in LIMITS.items():
         value = said.get(key)
         if value is not None and not limit.accepts(value):

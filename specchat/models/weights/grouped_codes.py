@@ -154,13 +154,8 @@ class PackedCodes:
         high = None if first.high is None else torch.cat([part.high for part in parts if part.high is not None])
         minima = [part.minimum for part in parts if part.minimum is not None]
         scale = Levels.joined([part.scale for part in parts])
-        return cls(
-            first.layout,
-            torch.cat([part.low for part in parts]),
-            high,
-            scale,
-            Levels.joined(minima) if minima else None,
-        )
+        low, minimum = torch.cat([part.low for part in parts]), Levels.joined(minima) if minima else None
+        return cls(first.layout, low, high, scale, minimum)
 
     def to(self, device: torch.device) -> PackedCodes:
         high = None if self.high is None else self.high.to(device)
