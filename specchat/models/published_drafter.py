@@ -45,10 +45,8 @@ _METHOD = "eagle"
 
 
 def add_published(name: str, target: ModelSpec, source: str, report: OnProgress) -> TrainedDrafter:
-    """Read a checkpoint and write it as a trained drafter for this target, whose weights are here.
-
-    Args:
-        source: a folder, or a repository of the hub.
+    """Read a checkpoint and write it as a trained drafter for this target, whose weights are here. The source is a
+    folder, or a repository of the hub.
 
     Raises:
         UsageError: the name is taken or not valid, or the source is neither.
@@ -67,15 +65,9 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
         with replacing(made / WEIGHTS, alone=True) as draft:
             write_eagle3(tensors, draft)
         write_drafter(
-            made,
-            method=_METHOD,
-            target=target.name,
-            target_sha256=sha256,
-            licence=f"see {source}",
-            options=sizes.options(),
-            data={"source": source},
-            figures={},
-        )
+            made, method=_METHOD, target=target.name, target_sha256=sha256, licence=f"see {source}",
+            options=sizes.options(), data={"source": source}, figures={},
+        )  # fmt: skip
         made.rename(place)
     if fetched is not None:
         fetching.remove(fetched)

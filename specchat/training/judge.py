@@ -39,13 +39,8 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 @dataclass(frozen=True)
 class Labelled:
-    """A token in its context.
-
-    Args:
-        state: (d,) the target's last state at the token.
-        right: whether the task's answer survives it.
-        task: the number of its task.
-    """
+    """A token in its context: the target's last state at the token, (d,), whether the answer of its task survives it,
+    and the number of that task."""
 
     state: Tensor
     right: bool

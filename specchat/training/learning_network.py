@@ -111,16 +111,8 @@ class LearningNetwork:
     """
 
     def __init__(self, target: Weights, trained: TrainedDrafter, tokens: int) -> None:
-        """The network as it was trained.
-
-        Args:
-            tokens: so many of the tokens that it can guess are kept, those that texts use most.
-
-        Raises:
-            ConfigError: the sizes that its folder names are wrong.
-            WeightsError: its file is damaged, or holds another network.
-            ModelError: it was trained for a target of other sizes.
-        """
+        """The network as it was trained, with so many of the tokens that it can guess, those that texts use most.
+        Raises what `HeadOfTarget.load_any` does."""
         self._head, self._target, self._sha256 = HeadOfTarget(target, trained, tokens), target, trained.sha256
         self._draft_with(self._head.ready())
         self._next: ReadyHead | None = None  # takes over when a reply begins

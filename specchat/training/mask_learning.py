@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.core.request import Entry
-from specchat.models.decoder.adapters import Factors, paired
+from specchat.models.decoder.adapters import PRODUCTS, Factors, paired
 from specchat.models.decoder.differentiable_layer import (
     NO_FACTORS,
     attended,
@@ -25,7 +25,6 @@ from specchat.models.draft_heads.masks import PromptTokens
 from specchat.models.weights.weight_source import WeightSource
 from specchat.training.losses import SHARPNESS, Acceptance, divergence, labels_at, logits_of, right
 
-_NAMES = ("q", "k", "v", "o", "gate", "up", "down")
 _NORMS = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm", "q_norm", "k_norm")
 
 
@@ -38,7 +37,7 @@ class FrozenTarget:
         self.shape = shape
         self._weights: dict[tuple[int, str, str], Tensor] = {}
         for layer in range(shape.layers):
-            for name in (*_NAMES, *_NORMS):
+            for name in (*PRODUCTS, *_NORMS):
                 for part in ("weight", "bias"):
                     if source.has(name, layer, part):
                         tensor = source.dense(name, layer, part)
@@ -96,7 +95,7 @@ class FrozenTarget:
 
 def frozen_bytes(shape: Shape) -> int:
     """Bytes of the matrices of a target's layers in bfloat16."""
-    return 2 * shape.layers * sum(math.prod(shape.matrix(name)) for name in _NAMES)
+    return 2 * shape.layers * sum(math.prod(shape.matrix(name)) for name in PRODUCTS)
 
 
 def _seen_behind(places: Tensor, behind: int, length: int, window: int | None) -> Tensor:
@@ -138,11 +137,7 @@ class MaskLearning:
 
         The loss of a mask is the divergence of what it says from the target's law. Where there is a sampler, what that
         says with the text's token before it counts too, and how far the mask's state is from the target's own state at
-        its place, which stays as it is (latent consistency).
-
-        Args:
-            columns: (V,) the column of every token in the network's logits, −1 where it has none.
-            steps: not asked: there are as many masks as there are.
+        its place, which stays as it is (latent consistency). `steps` is not asked: all masks learn.
         """
         del steps
         places, taken = _drawn(batch, LEARNT_PLACES, generator)

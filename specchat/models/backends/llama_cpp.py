@@ -376,10 +376,7 @@ def steps_in(backend: str, path: Path, *, cards: bool) -> bool:
 
 
 def load_llama(spec: ModelSpec, path: Path, *, cards: bool) -> tuple[LlamaCppModel, tuple[str, ...]]:
-    """A model over the file's weights, which has read nothing, and what to say about it.
-
-    Args:
-        cards: whether layers may go to a card.
+    """A model over the file's weights, which has read nothing, and what to say about it; its layers may go to `cards`.
 
     Raises:
         InstallationError: llama-cpp-python is not installed.

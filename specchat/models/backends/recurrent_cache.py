@@ -126,15 +126,9 @@ class RecurrentCache(KVCache):
         beside: KVCache | None = None,
         compiled: CompiledRecurrence | None = None,
     ) -> None:
-        """Empty, for one text.
-
-        Args:
-            attends: numbers of the layers that keep keys and values.
-            recurrent: for each layer that keeps a state, its sizes.
-            beside: as `KVCache` takes it.
-            compiled: what computes rows of trees; None, and for chunks of a text: PyTorch, which multiplies many rows
-                quicker.
-        """
+        """Empty, for one text. `attends` names the layers that keep keys and values, `recurrent` has the sizes of those
+        that keep a state. `compiled` computes rows of trees. Where it is None, and for chunks of a text, that is
+        PyTorch, which multiplies many rows quicker."""
         super().__init__(attends, max_rows, beside=beside)
         self.compiled = compiled
         self.recurrent = recurrent
@@ -285,10 +279,8 @@ class RecurrentCache(KVCache):
         self._text_was_read = False
 
     def copy_states_(self, source: KVCache, tokens: int, rows: int) -> None:
-        """Take the states that another cache of the network has after so many tokens, in place.
-
-        Attention may have fewer rows of that text; a state is of all of it.
-        """
+        """Take the states that another cache of the network has after so many tokens, in place. Attention may have
+        fewer rows of that text; a state is of all of it."""
         assert isinstance(source, RecurrentCache), "states are copied from a cache of the same network"
         found = (
             source._after(range(tokens - source._tokens))

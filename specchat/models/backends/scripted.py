@@ -37,10 +37,6 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
     Its single layer's state of a node is the node's logits, so taps, pruning and extra rows can be tried on it. An
     extra row answers for the text in which the greedy continuation stands where the extra rows stand. Without its
     attention the layer knows the last token alone, and without its MLP it says nothing: all logits are 0.
-
-    Args:
-        says: (tokens so far) → (V,) logits.
-        pace_s: how long a pass takes.
     """
 
     layers = 1

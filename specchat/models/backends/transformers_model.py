@@ -17,12 +17,7 @@ from specchat.core.request import DEFAULT_REQUEST, Adapter, ExtraRow, HeadNeeds,
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import ModelError
 from specchat.models.backends.recurrent_cache import RecurrentCache, compiled_recurrence
-from specchat.models.backends.transformers_network import (
-    attending_layers,
-    over_states,
-    recurrent_layers,
-    without_parts,
-)
+from specchat.models.backends.transformers_network import attending_layers, over_states, recurrent_layers, without_parts
 from specchat.models.decoder.adapters import Adapted, checked
 from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.cached_model import CachedModel
@@ -70,10 +65,9 @@ def _adding(adapted: Adapted, layer: int, name: str) -> Callable[[Any, Any, Tens
 
 def _product(layers: Sequence[nn.Module], layer: int, name: str) -> Any:
     try:
-        found = layers[layer].get_submodule(LLAMA.hub_names[name])
+        return layers[layer].get_submodule(LLAMA.hub_names[name])
     except (AttributeError, KeyError, IndexError):
         raise ModelError(f"an adapter adds to {name!r} of layer {layer}, which this network does not have") from None
-    return found
 
 
 _ROW_WORK = 6

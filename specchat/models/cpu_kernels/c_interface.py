@@ -51,8 +51,7 @@ class CProduct(ctypes.Structure):
     _fields_ = [
         *[(name, ctypes.c_int32) for name in ("in", "out", "bits", "minima")],
         ("bytes", ctypes.c_int64),
-        ("data", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
+        *[(name, ctypes.c_void_p) for name in ("data", "bias")],
     ]
 
 
@@ -60,12 +59,8 @@ class CLayer(ctypes.Structure):
     """`Layer` of decoder.h."""
 
     _fields_ = [
-        ("input_norm", ctypes.c_void_p),
-        ("mlp_norm", ctypes.c_void_p),
-        ("q_norm", ctypes.c_void_p),
-        ("k_norm", ctypes.c_void_p),
-        ("post_attention_norm", ctypes.c_void_p),
-        ("post_mlp_norm", ctypes.c_void_p),
+        *[(name, ctypes.c_void_p) for name in ("input_norm", "mlp_norm", "q_norm", "k_norm")],
+        *[(name, ctypes.c_void_p) for name in ("post_attention_norm", "post_mlp_norm")],
         ("kind", ctypes.c_int32),
         ("qkv", CProduct * 3),
         ("o", CProduct),

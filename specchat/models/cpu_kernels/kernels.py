@@ -309,14 +309,8 @@ def _heads(cache: KeysValues, heads: int, head_dim: int) -> CHeads:
 
 
 def kernels_for(processor: str = "native", team: str = "") -> Kernels:
-    """The kernels for this processor (or, by name, an older one), compiled if need be; the same at every call.
-
-    Args:
-        team: whose threads work for it; another name means other threads.
-
-    Raises:
-        NativeUnavailable: they cannot be built or loaded here.
-    """
+    """The kernels for this processor (or, by name, an older one) with the threads of a team, compiled if need be; the
+    same at every call. Raises NativeUnavailable: they cannot be built or loaded here."""
     return loaded_kernels(processor, team)
 
 

@@ -67,10 +67,8 @@ class NewPair:
             return _LOOKED_UP
         methods = ["cross_vocabulary" if name in self._other_tokens else "draft_model" for name in drafts]
         others = [f"{method}(model={name})" for method, name in zip(methods[1:], drafts[1:], strict=True)]
-        return _LOOKED_UP | {
-            "drafter": "merge",
-            "method_options": {"merge.of": ",".join(["suffix", methods[0], *others])},
-        }
+        options = {"merge.of": ",".join(["suffix", methods[0], *others])}
+        return _LOOKED_UP | {"drafter": "merge", "method_options": options}
 
     def _sampling(self, target: ModelSpec) -> Mapping[str, Any]:
         """How a chat samples from it: as a pair that came with specchat does, else as its files recommend."""

@@ -133,10 +133,8 @@ class _Fetch:
         """Whether a repository that was fetched before lies there as it was: a copy has its hashes, and other times."""
         files = model_state.read_manifest(self.spec)
         for file in files:
-            place, expected = (
-                model_state.folder(self.spec) / file.name,
-                file.sha256 or model_state.sealed_sha256(self.spec, file),
-            )
+            place = model_state.folder(self.spec) / file.name
+            expected = file.sha256 or model_state.sealed_sha256(self.spec, file)
             if model_state.is_sealed(self.spec, file):
                 continue
             if not place.is_file() or file.size not in (None, place.stat().st_size):

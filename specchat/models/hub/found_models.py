@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -123,17 +124,12 @@ DEEPEST = 5
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """The entries of a folder by name, hidden ones left out; none where it cannot be read."""
-    found: list[os.DirEntry[str]] = []
     try:
         with os.scandir(folder) as listed:
-            for entry in listed:
-                if len(found) == MOST_ENTRIES:
-                    break
-                if not entry.name.startswith("."):
-                    found.append(entry)
+            shown = (entry for entry in listed if not entry.name.startswith("."))
+            return sorted(islice(shown, MOST_ENTRIES), key=lambda entry: entry.name)
     except OSError:
         return []
-    return sorted(found, key=lambda entry: entry.name)
 
 
 def files_below(folder: Path, suffix: str = "", deepest: int = DEEPEST) -> Iterator[Path]:

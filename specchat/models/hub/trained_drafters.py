@@ -168,10 +168,9 @@ def _wrong_size(drafter: TrainedDrafter) -> str:
 def _stranger(drafter: TrainedDrafter, target: ModelSpec, sha256: str) -> str:
     if drafter.target_sha256 == sha256:
         return ""
-    same = drafter.target == target.name
-    return f"it was trained for {'other weights of ' if same else ''}{drafter.target}" + (
-        "" if same else f", not for {target.name}"
-    )
+    if drafter.target == target.name:
+        return f"it was trained for other weights of {drafter.target}"
+    return f"it was trained for {drafter.target}, not for {target.name}"
 
 
 def _folders(place: Path) -> list[Path]:

@@ -58,13 +58,8 @@ class Share:
 
     def shape(self, whole: Shape) -> Shape:
         """The shape of a network that has only this share."""
-        return dataclasses.replace(
-            whole,
-            heads=len(self.heads(whole)),
-            kv_heads=len(self.kv_heads),
-            inner=len(self.channels),
-            vocab_size=len(self.vocab),
-        )
+        heads, kv_heads, inner, tokens = map(len, (self.heads(whole), self.kv_heads, self.channels, self.vocab))
+        return dataclasses.replace(whole, heads=heads, kv_heads=kv_heads, inner=inner, vocab_size=tokens)
 
     def units(self, name: str, whole: Shape) -> slice:
         """The rows of q, k, v, gate and up, or columns of o and down, that belong to it."""
