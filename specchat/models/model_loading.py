@@ -65,7 +65,7 @@ def open_config(path: Path) -> tuple[Path, Any]:
 
 
 def known_config(path: Path) -> tuple[Path, Any]:
-    """A configuration as remembered, where our own decoder runs the model; else, with its errors, as `open_config`."""
+    """A configuration as remembered, where our own decoder runs the model; else as `open_config` has it, errors too."""
     folder = _checked_folder(path)
     known = remembered_config(folder)
     return folder, _config_in(folder, path) if known is None or unsupported(known) else known
@@ -278,8 +278,8 @@ def _through_llama(
 
 
 def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:
-    """The weights of a GGUF file or a folder, and the shape with what only a GGUF file says of its rotation. Raises
-    WeightsError: a file cannot be read. ModelError: the file's rotation does not fit the shape."""
+    """The weights of a GGUF file or a folder, and the shape with what only a GGUF file says of its rotation.
+    Raises WeightsError: a file cannot be read. ModelError: the file's rotation does not fit the shape."""
     if not path.is_file():
         return TensorSource.of_folder(path, family), shape
     source = GgufSource(path)
@@ -289,8 +289,8 @@ def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource
 
 
 def own_weights(name: str, path: Path) -> tuple[WeightSource, Shape]:
-    """The weights and the shape of a model that our own decoder runs; none of them are in memory yet. Raises
-    WeightsError: a file cannot be read. ModelError: our own decoder does not run it."""
+    """The weights and the shape of a model that our own decoder runs; none of them are in memory yet.
+    Raises WeightsError: a file cannot be read. ModelError: our own decoder does not run it."""
     _, config = known_config(path)
     if why_not := unsupported(config):
         raise ModelError(f"{name} is not run by our own decoder: {why_not}")

@@ -187,8 +187,8 @@ def drafting_head(modules: MtpModules, model: ReferenceModel) -> ShippedHead:
 
 
 def read_mtp(path: Path, network: Any) -> tuple[MtpModules | None, str]:
-    """The head in a folder of safetensors, on the network's device; None without one, and why it cannot be used. Raises
-    WeightsError: a file cannot be read."""
+    """The head in a folder of safetensors, on the network's device; None without one, and why it cannot be used.
+    Raises WeightsError: a file cannot be read."""
     if not path.is_dir() or not (names := [name for name in tensors_in(path) if name.startswith(_PREFIX)]):
         return None, ""
     kind = network.config.get_text_config().model_type

@@ -207,8 +207,8 @@ class LearningNetwork:
         return save({_ORIGINAL: digest, **self._learner.saved()})
 
     def restore_state(self, state: bytes) -> None:
-        """Draft with what was learnt, from the next reply on; with the original weights where that is nothing. Raises
-        ValueError: it was learnt by another network, or from other weights."""
+        """Draft with what was learnt, from the next reply on; with the original weights where that is nothing.
+        Raises ValueError: it was learnt by another network, or from other weights."""
         self._bout, forgotten = None, self._learner
         self._learner = None
         self._recorder.begin()

@@ -288,8 +288,8 @@ def refuse_other_method(name: str, method: str, drafter: str, flag: str = "--fro
 
 
 def fetched_start(name: str, report: OnProgress, flag: str) -> TrainedDrafter:
-    """The drafter of this name, fetched where it is not here, its weights compared with its checksum. Raises
-    UsageError: it is damaged or gone. WeightsError: it cannot be fetched."""
+    """The drafter of this name, fetched where it is not here, its weights compared with its checksum.
+    Raises UsageError: it is damaged or gone. WeightsError: it cannot be fetched."""
     catalog = load_catalog()
     found = found_drafters(catalog, FAMILIES).get(name)
     if found is None and name in catalog.drafters:

@@ -32,8 +32,8 @@ class FrozenTarget:
     """A target's layers as plain tensors, through which gradients flow to what goes in beside the text."""
 
     def __init__(self, shape: Shape, source: WeightSource, dtype: torch.dtype, device: torch.device) -> None:
-        """All weights of the layers, read once. `source`: prepared for a decoder of this shape. `dtype`: of matrices;
-        norms stay in float32."""
+        """All weights of the layers, read once.
+        `source`: prepared for a decoder of this shape. `dtype`: of matrices; norms stay in float32."""
         self.shape = shape
         self._weights: dict[tuple[int, str, str], Tensor] = {}
         for layer in range(shape.layers):

@@ -34,8 +34,8 @@ _SPARE = 0.25
 
 @contextmanager
 def adapted_products(layers: Sequence[nn.Module], extra_rows: Sequence[ExtraRow]) -> Iterator[None]:
-    """Within it, the extra rows' adapters act on their rows, the last of a pass. Raises ModelError: an adapter that
-    fits no product of the network."""
+    """Within it, the extra rows' adapters act on their rows, the last of a pass.
+    Raises ModelError: an adapter that fits no product of the network."""
     device = next(layers[0].parameters()).device
 
     def prepare(adapter: Adapter) -> Any:

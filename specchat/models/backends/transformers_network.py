@@ -166,8 +166,8 @@ class _AddsNothing(nn.Module):
 
 
 def without_parts(network: Any, parts: SubLayers) -> Any:
-    """The network with only these halves of its layers. Its weights are shared, and it stays as it is. Raises
-    ModelError: layers whose attention and MLP have other names than is usual."""
+    """The network with only these halves of its layers. Its weights are shared, and it stays as it is.
+    Raises ModelError: layers whose attention and MLP have other names than is usual."""
     if parts.complete:
         return network
     decoder = network.get_decoder()

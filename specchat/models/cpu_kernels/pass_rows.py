@@ -99,8 +99,8 @@ LeftOut = tuple[Tensor | None, Tensor | None]
 
 @record
 class Taps:
-    """Layers whose states C copies. `places`: says of each layer where among them its states go, or −1. `addresses`: of
-    places and states, as C takes them; valid as long as this lives."""
+    """Layers whose states C copies. `places`: says of each layer where among them its states go, or −1.
+    `addresses`: of places and states, as C takes them; valid as long as this lives."""
 
     states: StackedStates
     places: array[int]

@@ -415,8 +415,8 @@ class StreamedLayers:
         return f"{count - len(self.streamed)} of {count} layers stay in memory; {amount} are read each pass"
 
     def run(self, layers: range, takes_part: Callable[[int], bool], compute: Callable[[range], None]) -> None:
-        """Compute some layers in their order, each once its weights are there. `takes_part`: whether anything of a
-        layer is computed; what is left out is not waited for."""
+        """Compute some layers in their order, each once its weights are there.
+        `takes_part`: whether anything of a layer is computed; what is left out is not waited for."""
         first = layers.start
         with self.layer_by_layer() as ready:
             for layer in filter(takes_part, (layer for layer in self.streamed if layer in layers)):

@@ -53,8 +53,8 @@ def paired(factors: Factors, head_dim: int) -> Factors:
 
 @dataclass(frozen=True)
 class AdaptedWhere:
-    """Adapters on rows of a recorded pass, whose rows have no fixed places. `adapters`: their factors. `adapter_of`:
-    (rows,) int64, which of them acts on each row, −1 for none."""
+    """Adapters on rows of a recorded pass, whose rows have no fixed places.
+    `adapters`: their factors. `adapter_of`: (rows,) int64, which of them acts on each row, −1 for none."""
 
     adapters: Sequence[Factors]
     adapter_of: Tensor

@@ -73,8 +73,8 @@ class CachedModel(ABC, Generic[Own]):
         skip_attention: Collection[int] = (),
         skip_mlp: Collection[int] = (),
     ) -> Own:
-        """The same weights without some layers or halves of layers, with a cache of its own for what is left. Raises
-        ModelError: layers of a form that is not known."""
+        """The same weights without some layers or halves of layers, with a cache of its own for what is left.
+        Raises ModelError: layers of a form that is not known."""
         return self._of_parts(self._parts.without(layers, skip_attention, skip_mlp))
 
     @property

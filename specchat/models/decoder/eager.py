@@ -191,8 +191,8 @@ class EagerNetwork:
         return hidden if added is None else hidden + added
 
     def _enter(self, running: Pass, index: int, hidden: Tensor, rows: list[int]) -> tuple[Tensor, list[int]]:
-        """States before a layer, with those of the rows that enter there; and which rows of the pass they are. `rows`:
-        which rows of the pass (rows so far, d) `hidden` is of."""
+        """States before a layer, with those of the rows that enter there; and which rows of the pass they are.
+        `rows`: which rows of the pass (rows so far, d) `hidden` is of."""
         assert running.watch is not None, "it follows extra rows"
         return running.watch.enter(index, hidden), running.watch.rows()
 

@@ -42,8 +42,8 @@ class NestedDecoder(Decoder):
 
     def leaving_early(self, sure: Sequence[float]) -> EarlyExits:
         """The same weights with a cache of its own, whose tokens leave at the first depth where the likeliest next one
-        has the probability `sure`: one for each depth but the last, or one for all. Raises UsageError: there are not as
-        many as depths but the last."""
+        is at least as probable as `sure` says, for each depth but the last, or for all at once.
+        Raises UsageError: there are not as many as depths but the last."""
         exits = len(self.depths) - 1
         if len(sure) not in (1, exits):
             raise UsageError(

@@ -82,8 +82,7 @@ def store_(
 
 @dataclass(frozen=True)
 class FusedOps:
-    """The functions above, in one of their forms. `real_rotations`: whether rotations are (…, 2) real numbers, not
-    complex ones."""
+    """The functions above, in one of their forms. `real_rotations`: whether rotations are (…, 2) real numbers."""
 
     add_norm: AddNorm = add_norm
     gated: Callable[[Tensor, bool], Tensor] = gated

@@ -205,8 +205,8 @@ class KVCache:
 
     @torch.inference_mode()
     def put_block_(self, first: int, rows: int, content: Tensor, like: Tensor) -> None:
-        """Write (bytes,) uint8 that `block` gave of a cache of the same network over the same rows. In place. `like`:
-        (heads, head_dim), as `room_for` takes it."""
+        """Write (bytes,) uint8 that `block` gave of a cache of the same network over the same rows. In place.
+        `like`: (heads, head_dim), as `room_for` takes it."""
         of_all = (len(self.place_of), like.shape[-2], rows, like.shape[-1])
         for stored, part in zip(self.room_for(first + rows, like), content.view(like.dtype).chunk(2), strict=True):
             stored[:, :, first : first + rows] = part.view(of_all).to(stored.device)
@@ -227,8 +227,8 @@ class KVCache:
             self.room_for(self.max_rows, like)
 
     def bytes_until(self, rows: int, like: Tensor, longest: int | None = None) -> int:
-        """The most that all caches of the network take until each holds so many rows; never less than now. `like`: (…,
-        heads, head_dim), as `room_for` takes it. `longest`: instead of `max_rows`."""
+        """The most that all caches of the network take until each holds so many rows; never less than now.
+        `like`: (…, heads, head_dim), as `room_for` takes it. `longest`: instead of `max_rows`."""
         rows_bytes = like.shape[-2] * like.shape[-1] * like.element_size()
         return sum(cache._most_rows(rows, longest) * len(cache.place_of) for cache in self._of_network) * rows_bytes
 
@@ -323,8 +323,8 @@ class RotationTables:
         self.until(self.context_tokens + _PAST_CONTEXT)
 
     def bytes_until(self, end: int, longest: int | None = None) -> int:
-        """The most that they take, beyond what they took at first, until there are so many positions. `longest`:
-        instead of `context_tokens`."""
+        """The most that they take, beyond what they took at first, until there are so many positions.
+        `longest`: instead of `context_tokens`."""
         longest = self.context_tokens if longest is None else longest
         positions = most = self.positions
         while positions < end:

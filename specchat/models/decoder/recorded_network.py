@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Bucket:
     """Size of the passes that share a recording: rows, padding included, cache rows that are looked at, whether
-    embeddings are given, rather than tokens to look up, and layers whose states are left behind."""
+    embeddings are given, rather than tokens to look up, layers whose states are left behind, and adapters."""
 
     rows: int
     context: int

@@ -93,8 +93,8 @@ class Shape:
 
     @classmethod
     def of(cls, config: Any) -> Shape:
-        """The shape a configuration describes. Call `unsupported` first. Raises DamagedModel: its numbers are out of
-        bounds, or do not go together."""
+        """The shape a configuration describes. Call `unsupported` first.
+        Raises DamagedModel: its numbers are out of bounds, or do not go together."""
         family = FAMILIES[config.model_type]
         heads, hidden, head_dim = (
             _whole(config, "num_attention_heads"),
@@ -162,8 +162,8 @@ class Shape:
 
 @contextmanager
 def said_by(file: Path) -> Iterator[None]:
-    """An error about a shape begins with the file, or the folder, that says what is wrong. Raises DamagedModel: in
-    place of what was raised inside."""
+    """An error about a shape begins with the file, or the folder, that says what is wrong.
+    Raises DamagedModel: in place of what was raised inside."""
     try:
         yield
     except DamagedModel as error:
@@ -187,8 +187,8 @@ def _said(about: Any, key: str) -> Any:
 
 
 def _number(about: Any, key: str, otherwise: float | None = None) -> float:
-    """A number of a configuration, or of an object in it. `otherwise`: what it is where it is left out or null. Raises
-    DamagedModel: it is out of bounds, or left out and nothing stands for it."""
+    """A number of a configuration, or of an object in it. `otherwise`: what it is where it is left out or null.
+    Raises DamagedModel: it is out of bounds, or left out and nothing stands for it."""
     value = _said(about, key)
     if value is None:
         value = otherwise

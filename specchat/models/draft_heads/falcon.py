@@ -118,8 +118,8 @@ class Falcon(DraftHead[FalconSizes]):
         return self.glanced(fused, tokens, steps, None)
 
     def glanced(self, fused: Tensor, tokens: Tensor, steps: int, shown: Tensor | None) -> list[Tensor]:
-        """As `states`, where some entries of every place's first block are replaced by those k further on. `shown`: (B,
-        S − steps, k) bool, which; None: none. See `glanced_states`."""
+        """As `states`, where some entries of every place's first block are replaced by those k further on.
+        `shown`: (B, S − steps, k) bool, which; None: none. See `glanced_states`."""
         block, anchors = self.sizes.block, tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))
         places = torch.arange(anchors, device=fused.device)

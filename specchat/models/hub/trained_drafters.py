@@ -104,8 +104,8 @@ def _here(found: FoundDrafter, spec: DrafterSpec | None) -> ListedDrafter:
 def drafters_fitting(
     catalog: Catalog, target: ModelSpec, methods: Collection[str], target_sha256: Callable[[], str]
 ) -> TrainedDrafters:
-    """The trained drafters as this target sees them; weights that fit are verified by reading them. `target_sha256`:
-    the checksum of the target's weights; asked for only where there are drafters."""
+    """The trained drafters as this target sees them; weights that fit are verified by reading them.
+    `target_sha256`: the checksum of the target's weights; asked for only where there are drafters."""
     found = found_drafters(catalog, methods)
     fitting: list[TrainedDrafter] = []
     refused: dict[str, RefusedDrafter] = {}

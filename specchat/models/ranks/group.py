@@ -85,8 +85,7 @@ class Group:
             self.broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
     def announced(self) -> Envelope:
-        """The first rank's next message, however long that takes. Raises RanksLost: it has gone. PlanRefused: it is no
-        message."""
+        """The first rank's next message, however long it takes. RanksLost: it has gone. PlanRefused: it is none."""
         first = torch.zeros(_FIRST_BYTES, dtype=torch.uint8)
         self._done(lambda: self._host.broadcast(first, 0, _EVER).wait(_EVER))
         data = first.numpy().tobytes()

@@ -63,8 +63,8 @@ def address_of(at: str) -> tuple[str, int]:
 def let_join(
     devices: list[str], at: str, cancelled: Callable[[], bool] = lambda: False, patience_s: float = PATIENCE_S
 ) -> Ranks:
-    """Wait until a rank has joined for every device but the first, which is ours. Raises UsageError: nothing can listen
-    there, or there is no secret. RanksLost: not all of them come."""
+    """Wait until a rank has joined for every device but the first, which is ours.
+    Raises UsageError: nothing can listen there, or there is no secret. RanksLost: not all of them come."""
     key, (host, port), size = join_key(), address_of(at), len(devices)
     store = _tcp_store(host, 0, size, is_master=True)
     name, until = secrets.token_hex(), time.monotonic() + STARTING_S

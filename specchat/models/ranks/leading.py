@@ -96,8 +96,8 @@ class Ranks:
     def network(
         self, shape: Shape, source: WeightSource, name: str, path: Path, precision: str, rounds: bool = False
     ) -> tuple[LeadingNetwork, list[int]]:
-        """A network over all ranks, of the weights that lie at `path` on this machine, all of them rounded to 4 bits
-        where it `rounds`; and the bytes of each rank's. Raises ModelError: a rank could not load its share."""
+        """A network over all ranks, of the weights at `path` on this machine, and the bytes of each rank's; `rounds`:
+        whether all are had in 4 bits. Raises ModelError: a rank could not load its share; says which, and why."""
         holder, device = _Holder(), torch.device(self.devices[0])
         number, devices, threads = self.number(holder), list(self.devices), torch.get_num_threads()
         load = p.Load(

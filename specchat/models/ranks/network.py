@@ -43,8 +43,8 @@ _COLUMNS = ("o", "down")
 
 @dataclass(frozen=True)
 class Share:
-    """One rank's part of every layer, and of the rows of embedding and head. `kv_heads`: heads of keys and values, with
-    all heads of queries that read them."""
+    """One rank's part of every layer, and of the rows of embedding and head.
+    `kv_heads`: heads of keys and values, with all heads of queries that read them."""
 
     rank: int
     kv_heads: range
@@ -260,8 +260,7 @@ class Follower:
     """Does what the first rank's plan says, until it says stop."""
 
     def __init__(self, group: Group, load: Callable[[p.Load, Group], RankNetwork]) -> None:
-        """Nothing held yet. `load`: reads this rank's share of a model; what it raises is reported, and the rank goes
-        on."""
+        """Nothing held yet. `load` reads this rank's share of a model; what it raises is reported to the first."""
         self._group, self._load = group, load
         self._networks: dict[int, RankNetwork] = {}
         self._caches: dict[int, _HeldCache] = {}

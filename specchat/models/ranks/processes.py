@@ -77,8 +77,8 @@ def start_here(devices: Sequence[str], threads: int, cancelled: Callable[[], boo
 
 
 def wait_for_all(all_there: Callable[[], bool], death: Callable[[], str], cancelled: Callable[[], bool]) -> None:
-    """Return once the other ranks are there. Raises RanksLost: one of them has ended, or they are not there in time, or
-    nobody waits any more."""
+    """Return once the other ranks are there.
+    Raises RanksLost: one of them has ended, or they are not there in time, or nobody waits any more."""
     until = time.monotonic() + STARTING_S
     while not all_there():
         if told := death():

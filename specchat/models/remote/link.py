@@ -121,8 +121,8 @@ class TargetLink:
         self.facts = self._open(waiting, say)
 
     def reopen(self, waiting: Callable[[], None] = lambda: None) -> None:
-        """Start it anew where it was lost; raises as at first, and may be tried again. `waiting`: called again and
-        again until it has answered; what it raises ends the attempt."""
+        """Start it anew where it was lost; raises as at first, and may be tried again.
+        `waiting`: called again and again until it has answered; what it raises ends the attempt."""
         with self._lock:
             if self.lost:
                 facts = self._open(waiting)

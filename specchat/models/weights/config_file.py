@@ -140,8 +140,8 @@ _MOST_BYTES = 256 << 20
 
 @contextmanager
 def opened_file(file: Path) -> Iterator[BinaryIO]:
-    """The file, opened to be read. Pipes and devices are refused: a reader would wait for them. Raises WeightsError: it
-    cannot be opened, or reading fails."""
+    """The file, opened to be read. Pipes and devices are refused: a reader would wait for them.
+    Raises WeightsError: it cannot be opened, or reading fails."""
     try:
         with open_regular(file) as opened:
             yield opened

@@ -177,8 +177,8 @@ def _refused_architecture(architecture: str) -> str:
 
 
 def refused_layers(config: Mapping[str, Any], own: bool) -> str:
-    """Why layers of a configuration cannot go back to before a rejected draft, empty where they can. `own`: whether our
-    own decoder runs them, whose cache keeps what a sliding window leaves behind."""
+    """Why layers of a configuration cannot go back to before a rejected draft, empty where they can.
+    `own`: whether our own decoder runs them, whose cache keeps what a sliding window leaves behind."""
     kinds = config.get("layer_types") or config.get("layers_block_type") or ()
     strange = sorted(set(kinds) - REWINDABLE - (_RECURRENT_LAYERS if config.get("model_type") in HYBRIDS else set()))
     if strange:

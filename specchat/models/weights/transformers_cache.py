@@ -275,8 +275,8 @@ def _remove_oldest(written: Path) -> None:
 
 
 def _kept_in(folder: Path) -> Path:
-    """The file for what these files say, read by this version of transformers. Raises WeightsError, OSError: one of
-    them cannot be read."""
+    """The file for what these files say, read by this version of transformers.
+    Raises WeightsError, OSError: one of them cannot be read."""
     names = sorted(file.name for file in folder.iterdir())
     about = hashlib.blake2b(repr((_FORM, version("transformers"), names)).encode(), digest_size=16)
     for name in _READ:
@@ -290,8 +290,8 @@ _TOKENS, _SCORES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "sc
 
 
 def refused_lists(header: GgufHeader) -> str:
-    """What is wrong with the lists of which transformers makes a tokenizer; empty where nothing is. `header`: read with
-    its lists of texts."""
+    """What is wrong with the lists of which transformers makes a tokenizer; empty where nothing is.
+    `header`: read with its lists of texts."""
     count = header.texts.get(_TOKENS, (0, 0))[1]
     if not count:
         return f"{_TOKENS} = {header.said(_TOKENS)}, and a list of texts is needed"
