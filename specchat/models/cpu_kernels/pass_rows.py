@@ -59,13 +59,8 @@ class AdapterTables:
 
     def of(self, extra_rows: Sequence[ExtraRow], rows: int) -> tuple[PassAdapters | None, Tensor | None]:
         """The adapters of a pass with so many rows, the extra rows last; and which of them acts on which row.
-
-        Returns:
-            The adapters, and (rows,) int32, −1 for rows without one; None and None where no extra row names one.
-
-        Raises:
-            ModelError: an adapter that does not fit the network.
-        """
+        Returns the adapters, and (rows,) int32, −1 for rows without one; None and None where no extra row names one.
+        Raises ModelError: an adapter that does not fit the network."""
         adapters = adapters_of(extra_rows)
         if not adapters:
             return None, None

@@ -183,13 +183,8 @@ _ROTATIONS = ("rope_parameters", "rope_scaling")
 
 def read_config(file: Path, named: Path | None = None) -> dict[str, Any]:
     """The configuration of the network that writes text: its own `text_config` before what stands around it.
-
-    Args:
-        named: the file that it was made from, for errors.
-
-    Raises:
-        WeightsError: it cannot be read, or a value in it is of the wrong kind or out of bounds.
-    """
+    `named`: the file that it was made from, for errors.
+    Raises WeightsError: it cannot be read, or a value in it is of the wrong kind or out of bounds."""
     said = read_object(file)
     inner = said.get("text_config") or {}
     if not isinstance(inner, dict):
