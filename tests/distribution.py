@@ -1,4 +1,4 @@
-"""How pytest spreads tests over the cores: a file runs on one worker; terminals are driven last, three at once."""
+"""How pytest spreads tests over the cores: a file runs on one worker, the app's beside others; terminals come last."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from xdist.workermanage import WorkerController
 
 TERMINALS = 3
 """How many terminals are driven at once: each has an app and an engine, and waits for both half of its time."""
+
+APP = "tests/tui/"
+"""Tests here wait for the app for half of their time, so that others are run beside them."""
 
 _MARKED = re.compile(r"^(@|pytestmark = (.*|\[\s*))pytest\.mark\.e2e\b", re.M)
 
@@ -30,9 +33,9 @@ def wants_workers(config: pytest.Config) -> bool:
 
 
 def workers() -> int:
-    """One more than there are cores: the app's tests wait for a third of their time."""
+    """Two more than there are cores: half of them run the app's tests, which wait for half of their time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1
+    return cores + 2
 
 
 @cache
@@ -46,8 +49,10 @@ class TerminalTestsLast(LoadFileScheduling):
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a worker the next file. A worker holds its last test back until it gets another, or is shut down."""
-        other = next((file for file in self.workqueue if not drives_terminal(self.config.rootpath / file)), None)
-        if other is not None:
+        others = [file for file in self.workqueue if not drives_terminal(self.config.rootpath / file)]
+        if others:
+            app_is_wanted = self._running_the_app(node) < len(self.nodes) // 2
+            other = next((file for file in others if file.startswith(APP) is app_is_wanted), others[0])
             self.workqueue.move_to_end(other, last=False)
         elif not self.workqueue or sum(not one.shutting_down for one in self.nodes) > TERMINALS:
             node.shutdown()
@@ -60,6 +65,11 @@ class TerminalTestsLast(LoadFileScheduling):
             return
         if self._pending_of(self.assigned_work[node]) < 2:
             self._reschedule(node)
+
+    def _running_the_app(self, asking: WorkerController) -> int:
+        """How many other workers were given a file of the app's tests last."""
+        newest = [next(reversed(files), "") for node, files in self.assigned_work.items() if node is not asking]
+        return sum(file.startswith(APP) for file in newest)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Take back what a worker leaves undone. The test it crashed in has failed and is not tried again."""

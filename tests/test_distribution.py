@@ -42,6 +42,7 @@ def run_pytest(folder: Path, files: dict[str, str], *options: str) -> str:
     """What pytest prints when it runs these files with hooks of this project."""
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = e2e: drives a terminal\n")
     for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "hooks.py").write_text(CONFTEST)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
@@ -71,6 +72,17 @@ def test_tests_that_drive_a_terminal_run_last_and_three_at_once(workers: int, tm
     assert {line[0] for line in lines[:begun]} == set("bcdf"), "no terminal while a file of another kind waits"
     assert len({line.split()[1] for line in lines if line[0] in "bcdf"}) == workers
     assert len({line.split()[1] for line in lines if line[0] in "aeg"}) == min(TERMINALS, workers)
+
+
+def test_half_of_the_workers_run_tests_of_the_app(tmp_path: Path) -> None:
+    files = {f"tests/tui/test_{name}.py": LOGGED.format(name=name, count=8) for name in "aeg"}
+    files |= {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
+    assert "36 passed" in run_distributed(tmp_path, files, 4)
+    first: dict[str, str] = {}
+    for line in (tmp_path / "log").read_text().splitlines():
+        name, worker = line.split()
+        first.setdefault(worker, name)
+    assert sorted(name in "aeg" for name in first.values()) == [False, False, True, True]
 
 
 @pytest.mark.parametrize("workers", [2, 3])
