@@ -297,7 +297,8 @@ class LlamaCache:
         self._lib.llama_set_n_threads(self._context, threads, threads)
 
     def copy_to(self, other: LlamaCache, sequence: int) -> None:
-        """Copy the rows of a sequence into an empty cache, as its sequence 0; ModelError: llama.cpp could not."""
+        """Copy the rows of a sequence into an empty cache, as its sequence 0.
+        Raises ModelError: llama.cpp could not."""
         size = self._lib.llama_state_seq_get_size(self._context, sequence)
         state = (ctypes.c_uint8 * size)()
         written = self._lib.llama_state_seq_get_data(self._context, state, size, sequence)
@@ -314,7 +315,8 @@ def _free_cache(lib: Any, context: Any, batch: Any) -> None:
 
 
 def _register_servers(lib: Any, servers: Sequence[str]) -> None:
-    """Let llama.cpp know these machines, each once; UsageError: it was built without RPC, ModelError: no answer."""
+    """Let llama.cpp know these machines, each once.
+    Raises UsageError: the library was built without RPC. ModelError: a server does not answer."""
     if not servers:
         return
     if not lib.llama_supports_rpc():
