@@ -37,9 +37,17 @@ class AnyOrderModel:
 
     @torch.inference_mode()
     def logits(self, tokens: Sequence[int], ranks: Sequence[int], asked: Sequence[int], below: int) -> Tensor:
-        """(n, V) float32 logits of the tokens at n asked places, of ranks from 1, by one pass. Queries and contents see
-        only ranks lower than `below`, which is at least 1; what stands at places that nobody sees changes nothing.
-        Raises NotNumbers: names the network."""
+        """(n, V) float32 logits of the tokens at n asked places, by one pass.
+
+        Args:
+            tokens: the text. What stands at places whose rank nobody sees changes nothing.
+            ranks: of each place.
+            asked: places of ranks from 1.
+            below: queries and contents see only ranks below this one, at least 1.
+
+        Raises:
+            NotNumbers: names the network.
+        """
         self.counters.passes += 1
         self.counters.rows += len(tokens) + len(asked)
         places = torch.tensor([ranks])
@@ -58,8 +66,12 @@ class AnyOrderModel:
 
 
 def hidden_from(ranks: Tensor, seen: Tensor) -> Tensor:
-    """(B, L, L) float32: 1 where place i does not see place j, for transformers' `perm_mask`. `ranks`: (B, L) of each
-    place. `seen`: (B, L) the rank below which each place sees others. The known text, of rank 0, sees itself."""
+    """(B, L, L) float32: 1 where place i does not see place j, for transformers' `perm_mask`.
+
+    Args:
+        ranks: (B, L) of each place.
+        seen: (B, L) the rank below which each place sees others. The known text, of rank 0, sees itself.
+    """
     return (ranks[:, None, :] >= seen.clamp(min=1)[:, :, None]).float()
 
 

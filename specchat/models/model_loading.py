@@ -249,7 +249,11 @@ def load_model(
 
 
 def refuse_ranks(spec: ModelSpec, backend: str, kernels: str) -> None:
-    """Refuse to share out over ranks what runs in one process only. Raises UsageError: says what would work."""
+    """Refuse to share out over ranks what runs in one process only.
+
+    Raises:
+        UsageError: says what would work.
+    """
     if backend in (LLAMA, "transformers"):
         nearest = "tensor_split or rpc_servers in models.toml" if backend == LLAMA else "backend = own, or one device"
         raise UsageError(
@@ -279,7 +283,11 @@ def _through_llama(
 
 def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:
     """The weights of a GGUF file or a folder, and the shape with what only a GGUF file says of its rotation.
-    Raises WeightsError: a file cannot be read. ModelError: the file's rotation does not fit the shape."""
+
+    Raises:
+        WeightsError: a file cannot be read.
+        ModelError: the file's rotation does not fit the shape.
+    """
     if not path.is_file():
         return TensorSource.of_folder(path, family), shape
     source = GgufSource(path)
@@ -290,7 +298,11 @@ def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource
 
 def own_weights(name: str, path: Path) -> tuple[WeightSource, Shape]:
     """The weights and the shape of a model that our own decoder runs; none of them are in memory yet.
-    Raises WeightsError: a file cannot be read. ModelError: our own decoder does not run it."""
+
+    Raises:
+        WeightsError: a file cannot be read.
+        ModelError: our own decoder does not run it.
+    """
     _, config = known_config(path)
     if why_not := unsupported(config):
         raise ModelError(f"{name} is not run by our own decoder: {why_not}")

@@ -99,8 +99,12 @@ class TargetSizes:
 
 
 def read_eagle3(folder: Path, target: TargetSizes) -> tuple[EagleSizes, dict[str, Tensor]]:
-    """The sizes and tensors of a checkpoint, as our network `eagle` has them. Raises WeightsError: the folder holds
-    something else, or is damaged. ModelError: a checkpoint of a kind that we do not run, or for another target."""
+    """The sizes and tensors of a checkpoint, as our network `eagle` has them.
+
+    Raises:
+        WeightsError: the folder holds something else, or is damaged.
+        ModelError: a checkpoint of a kind that we do not run, or for another target.
+    """
     said = read_object(folder / "config.json")
     layer = said.get("transformer_layer_config")
     published = layer if isinstance(layer, dict) else said

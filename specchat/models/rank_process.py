@@ -26,7 +26,10 @@ from specchat.models.weights.weight_source import AdjustedSource
 
 def load_share(load: Load, group: Group, path: Path) -> RankNetwork:
     """This rank's share of the model whose weights lie here.
-    Raises SpecchatError: it cannot be loaded, or is another model than the first rank's."""
+
+    Raises:
+        SpecchatError: it cannot be loaded, or is another model than the first rank's.
+    """
     device = torch.device(load.devices[group.rank])
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -41,13 +44,20 @@ def load_share(load: Load, group: Group, path: Path) -> RankNetwork:
 
 def follow(group: Group, path: Callable[[Load], Path]) -> None:
     """Follow the first rank until it stops.
-    Raises RanksLost: it, or another rank, has gone. PlanRefused: its plan contradicts itself."""
+
+    Raises:
+        RanksLost: it, or another rank, has gone.
+        PlanRefused: its plan contradicts itself.
+    """
     Follower(group, lambda load, group: load_share(load, group, path(load))).run()
 
 
 def join(at: str) -> None:
     """Be a rank of an engine on another machine until that ends; models are those of the catalog here.
-    Raises SpecchatError: it is not there, or tells what contradicts itself."""
+
+    Raises:
+        SpecchatError: it is not there, or tells what contradicts itself.
+    """
     _follow_by_name(joined(at), at)
 
 

@@ -82,8 +82,14 @@ class ShippedHead:
         logits: Callable[[Tensor], Tensor],
         cache: KVCache,
     ) -> None:
-        """Nothing read yet. `rotary`: (hidden, position_ids) → the rotation, as the target's layers are given it.
-        `tap`: the target's last layer, behind which come its `norm` and the head that gives `logits`."""
+        """Nothing read yet.
+
+        Args:
+            rotary: (hidden, position_ids) → the rotation, as the target's layers are given it.
+            tap: the target's last layer.
+            embed, norm, logits: the target's embedding, its final norm, and its head behind that.
+            cache: for the layer's keys and values.
+        """
         self.layers = frozenset({tap})
         self.passes = 0
         self._modules, self._rotary, self._cache = modules, rotary, cache
@@ -188,7 +194,10 @@ def drafting_head(modules: MtpModules, model: ReferenceModel) -> ShippedHead:
 
 def read_mtp(path: Path, network: Any) -> tuple[MtpModules | None, str]:
     """The head in a folder of safetensors, on the network's device; None without one, and why it cannot be used.
-    Raises WeightsError: a file cannot be read."""
+
+    Raises:
+        WeightsError: a file cannot be read.
+    """
     if not path.is_dir() or not (names := [name for name in tensors_in(path) if name.startswith(_PREFIX)]):
         return None, ""
     kind = network.config.get_text_config().model_type

@@ -70,8 +70,12 @@ class NetworkOptimizer:
         return {} if part is None else dict(part.state.get(parameter, {}))
 
     def remember(self, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state_of` said. Raises KeyError: it is not a number of this network. ValueError: what was
-        said does not belong to this parameter; says what of it."""
+        """Go on from what `state_of` said.
+
+        Raises:
+            KeyError: it is not a number of this network.
+            ValueError: what was said does not belong to this parameter; says what of it.
+        """
         part = self._part_of[parameter]
         gradients, counted = _REMEMBERED[type(part)]
         if state.keys() != {*gradients, *counted}:

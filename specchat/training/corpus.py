@@ -71,7 +71,11 @@ class Corpus:
 
     def below_average(self, share: Callable[[Batch], Tensor], texts: int) -> Corpus:
         """The texts whose share is below the mean of those that are learnt from; all where there are none.
-        `share`: texts → (B,) float32, on the host. `texts`: are asked about at once."""
+
+        Args:
+            share: texts → (B,) float32, on the host.
+            texts: are asked about at once.
+        """
         learnt, held_out = (
             torch.cat([share(self._batch(places[at : at + texts])[0]) for at in range(0, len(places), texts)])
             for places in (self.learnt, self.held_out)

@@ -26,7 +26,10 @@ from specchat.training.mask_learning import frozen_bytes
 @contextmanager
 def writing(file: Path) -> Iterator[Path]:
     """A file to write to, which then takes the place of this one; nothing but the training writes to its folders.
-    Raises TrainingError: the disk is full, or cannot be written."""
+
+    Raises:
+        TrainingError: the disk is full, or cannot be written.
+    """
     try:
         with replacing(file, alone=True) as draft:
             yield draft
@@ -74,8 +77,12 @@ class Needs:
 
 
 def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int, taps: int, states: Path) -> Needs:
-    """Disk and memory that a training takes. `taps`: layers of the target whose states are kept, whether this network
-    reads them or not. `states`: where the target's states are kept; what is there need not be written again."""
+    """Disk and memory that a training takes.
+
+    Args:
+        taps: layers of the target whose states are kept, whether this network reads them or not.
+        states: where the target's states are kept; what is there need not be written again.
+    """
     made = family_of(drafter).load()
     with torch.device("meta"):
         network = made(sizes, SharedWeights.none())

@@ -216,8 +216,12 @@ class DenoisingLoss:
     def __call__(
         self, network: SpecDiff, batch: Batch, columns: Tensor, steps: int, generator: torch.Generator
     ) -> tuple[Tensor, int]:
-        """The mean over places that windows follow, and how many there are. `columns`: (V,) the column of every token
-        in the network's logits, −1 where it has none. `steps`: not asked: windows are as long as the network's."""
+        """The mean over places that windows follow, and how many there are.
+
+        Args:
+            columns: (V,) the column of every token in the network's logits, −1 where it has none.
+            steps: not asked: windows are as long as the network's.
+        """
         del steps
         texts, masks, first = len(batch.tokens), network.sizes.masks, int(batch.first.min()) + 1
         followed = batch.drafted(1, batch.tokens.shape[1] - 1)[:, first - 1 :]  # of the root, a token further on

@@ -114,7 +114,10 @@ class DraftTexts:
 
     def __call__(self, network: DraftLanguageModel, epoch: int) -> Corpus:
         """The texts of an epoch. Those that are not there are written with the network as it is now.
-        Raises TrainingError: the disk is full, or what was kept is damaged."""
+
+        Raises:
+            TrainingError: the disk is full, or what was kept is damaged.
+        """
         if epoch < self._first:
             return self._corpus
         folder = self._folder / f"{epoch:05}"

@@ -154,7 +154,10 @@ class Fitting:
 
     def run(self, progress: Callable[[Standing], None]) -> Standing:
         """Learn until the schedule is through or measurements no longer rise. Stopped by an interrupt, the best stays.
-        `progress`: told after every batch; may raise to stop."""
+
+        Args:
+            progress: told after every batch; may raise to stop.
+        """
         standing, schedule = self.standing, self._schedule
         saved = self._clock()
         try:

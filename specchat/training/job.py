@@ -128,7 +128,10 @@ class Job:
 
     def run(self) -> TrainedDrafter:
         """Everything that is still to be done. Interrupted while it learns, it leaves a drafter as good as it got.
-        Raises TrainingError: data, disk or memory do not suffice."""
+
+        Raises:
+            TrainingError: data, disk or memory do not suffice.
+        """
         remove_unfinished(private_dir(self.places.drafter.parent))
         with only_user(self.places.data):
             texts = self._write_texts()
@@ -436,7 +439,10 @@ def reference_network(
     reference: TrainedDrafter, network: DraftNetwork[NetworkSizes], target_sha256: str
 ) -> DraftNetwork[NetworkSizes]:
     """The network of a trained drafter that guesses the same tokens as this one, to be compared with, not to learn.
-    Raises UsageError: it was trained for other weights."""
+
+    Raises:
+        UsageError: it was trained for other weights.
+    """
     if reference.target_sha256 != target_sha256:
         raise UsageError(f"--reference {short(reference.name)} was trained for other weights of {reference.target}")
     found = load_network(reference.method, reference.options, reference.weights, lambda tokens: network.shared)

@@ -102,8 +102,12 @@ def labelled(
 
 @dataclass(frozen=True)
 class _Written:
-    """A greedy reply. `states`: of each of its tokens that was read, from the last one it began with on.
-    `others`: for the same tokens, the next likeliest ones in their places."""
+    """A greedy reply.
+
+    Args:
+        states: of each of its tokens that was read, from the last one it began with on.
+        others: for the same tokens, the next likeliest ones in their places.
+    """
 
     tokens: list[int]
     states: list[Tensor]
@@ -145,7 +149,10 @@ class FittedJudge:
 
 def fitted(labels: Sequence[Labelled], shrinkage: float = 1.0) -> FittedJudge:
     """Logistic regression in which both kinds of labels weigh the same, held back towards no judgement.
-    Raises TrainingError: there are too few labels of a kind."""
+
+    Raises:
+        TrainingError: there are too few labels of a kind.
+    """
     learnt = [one for one in labels if one.task % _HELD_OUT]
     held = [one for one in labels if not one.task % _HELD_OUT]
     for part, least in ((learnt, FEWEST), (held, 1)):
@@ -197,7 +204,13 @@ def refuse_taken(name: str) -> None:
 
 def write_judge(name: str, judge: FittedJudge, layer: int, about: dict[str, Any], labels: int) -> TrainedDrafter:
     """The judge in a folder of its own, as trained drafters are kept.
-    `about`: target, target_sha256, licence, and data for people to read. Raises TrainingError: it cannot be written."""
+
+    Args:
+        about: target, target_sha256, licence, and data for people to read.
+
+    Raises:
+        TrainingError: it cannot be written.
+    """
     folder = own_drafters_dir() / name
     figures = {"labels": labels, "auc_held_out": round(judge.auc, 4)}
     try:

@@ -111,8 +111,16 @@ class LearningNetwork:
     """
 
     def __init__(self, target: Weights, trained: TrainedDrafter, tokens: int) -> None:
-        """The network as it was trained, with so many of the tokens that it can guess, those that texts use most.
-        Raises what `HeadOfTarget.load_any` does."""
+        """The network as it was trained.
+
+        Args:
+            tokens: so many of the tokens that it can guess are kept, those that texts use most.
+
+        Raises:
+            ConfigError: the sizes that its folder names are wrong.
+            WeightsError: its file is damaged, or holds another network.
+            ModelError: it was trained for a target of other sizes.
+        """
         self._head, self._target, self._sha256 = HeadOfTarget(target, trained, tokens), target, trained.sha256
         self._draft_with(self._head.ready())
         self._next: ReadyHead | None = None  # takes over when a reply begins
@@ -208,7 +216,10 @@ class LearningNetwork:
 
     def restore_state(self, state: bytes) -> None:
         """Draft with what was learnt, from the next reply on; with the original weights where that is nothing.
-        Raises ValueError: it was learnt by another network, or from other weights."""
+
+        Raises:
+            ValueError: it was learnt by another network, or from other weights.
+        """
         self._bout, forgotten = None, self._learner
         self._learner = None
         self._recorder.begin()

@@ -247,8 +247,15 @@ def refuse_replacing_start(name: str, start: str) -> None:
 
 
 def method_of(drafter: str, start: str, target: ModelSpec) -> str:
-    """The method that is trained: the one asked for, else that of the drafter it begins with; either may be empty.
-    Raises UsageError: as `start_named`, or the method is not one that can be trained."""
+    """The method that is trained: the one asked for, else that of the drafter it begins with.
+
+    Args:
+        drafter: a method, or empty.
+        start: the name of a trained drafter, or empty.
+
+    Raises:
+        UsageError: as `start_named`, or the method is not one that can be trained.
+    """
     if drafter:
         refuse_unknown_method(drafter)
     return start_named(start, target, drafter).method if start else drafter or FIRST_CHOICE
@@ -289,7 +296,11 @@ def refuse_other_method(name: str, method: str, drafter: str, flag: str = "--fro
 
 def fetched_start(name: str, report: OnProgress, flag: str) -> TrainedDrafter:
     """The drafter of this name, fetched where it is not here, its weights compared with its checksum.
-    Raises UsageError: it is damaged or gone. WeightsError: it cannot be fetched."""
+
+    Raises:
+        UsageError: it is damaged or gone.
+        WeightsError: it cannot be fetched.
+    """
     catalog = load_catalog()
     found = found_drafters(catalog, FAMILIES).get(name)
     if found is None and name in catalog.drafters:

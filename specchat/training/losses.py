@@ -130,8 +130,12 @@ def divergence_then_overlap(logits: Tensor, labels: Labels) -> Tensor:
 
 
 def state_distance(normed: Tensor, target: Tensor, epsilon: float) -> Tensor:
-    """(n,) mean square of what the network's head input differs by from the target's. `normed`: (n, d) of the network,
-    what it aligns with the target's state. `target`: (n, d) the target's last states, not yet normed."""
+    """(n,) mean square of what the network's head input differs by from the target's.
+
+    Args:
+        normed: (n, d) of the network, what it aligns with the target's state.
+        target: (n, d) the target's last states, not yet normed.
+    """
     distance: Tensor = (normed - rms_normalize(target, epsilon)).square().mean(dim=1)
     return distance
 

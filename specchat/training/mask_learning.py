@@ -33,7 +33,11 @@ class FrozenTarget:
 
     def __init__(self, shape: Shape, source: WeightSource, dtype: torch.dtype, device: torch.device) -> None:
         """All weights of the layers, read once.
-        `source`: prepared for a decoder of this shape. `dtype`: of matrices; norms stay in float32."""
+
+        Args:
+            source: prepared for a decoder of this shape.
+            dtype: of matrices; norms stay in float32.
+        """
         self.shape = shape
         self._weights: dict[tuple[int, str, str], Tensor] = {}
         for layer in range(shape.layers):

@@ -32,8 +32,12 @@ next_token = Distillation(LOSSES["forward_kl"])
 
 @dataclass(frozen=True)
 class PlainText:
-    """The text of a file, as tokens of the target. `label`: the file's name and the checksum of its text.
-    `shard`: pieces of it, whose law at every place is the token that follows."""
+    """The text of a file, as tokens of the target.
+
+    Args:
+        label: the file's name and the checksum of its text.
+        shard: pieces of it, whose law at every place is the token that follows.
+    """
 
     label: str
     shard: StateShard

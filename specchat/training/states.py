@@ -73,8 +73,14 @@ def shard_file(folder: Path, number: int) -> Path:
 
 
 def write_shard(shard: StateShard, file: Path, source: str) -> None:
-    """Write a shard in one step. `source`: what it was made from; `read_shard` refuses a shard made from something
-    else. Raises TrainingError: the disk is full, or cannot be written."""
+    """Write a shard in one step.
+
+    Args:
+        source: what it was made from; `read_shard` refuses a shard made from something else.
+
+    Raises:
+        TrainingError: the disk is full, or cannot be written.
+    """
     tensors = {name: getattr(shard, name).to(format).contiguous() for name, format in _FORMATS.items()}
     about = {name: _digest(tensor) for name, tensor in tensors.items()} | {"source": source}
     with writing(file) as draft:
@@ -216,8 +222,14 @@ class StateReading:
         self._folder = folder
 
     def run(self, groups: Sequence[Sequence[TrainingText]], progress: Callable[[float], None]) -> list[str]:
-        """Make every shard that is missing; returns what each was made from. `progress`: told after every text how many
-        shards are there, in parts too; may raise to stop. Raises TrainingError: the disk has no room for them."""
+        """Make every shard that is missing; returns what each was made from.
+
+        Args:
+            progress: told after every text how many shards are there, in parts too; may raise to stop.
+
+        Raises:
+            TrainingError: the disk has no room for them.
+        """
         sources = [source_of(group, self.layers, self._checksum) for group in groups]
         missing = [number for number, source in enumerate(sources) if not is_there(self._folder, number, source)]
         tokens = sum(len(text.tokens) for number in missing for text in groups[number])

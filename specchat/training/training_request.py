@@ -68,7 +68,11 @@ class TrainingRequest:
 
     def check(self) -> None:
         """Refuse what cannot be, before anything is loaded.
-        Raises UsageError: with the nearest that can be. TrainingError: a drafter of this name is there already."""
+
+        Raises:
+            UsageError: with the nearest that can be.
+            TrainingError: a drafter of this name is there already.
+        """
         refuse_impossible(self.drafter, self.prompts, self.tokens, self.hours, self.name)
         refuse_unknown_loss(self.drafter, self.loss, self.reference, self.select, self.start)
         refuse_unknown_texts(self.drafter, self.texts)

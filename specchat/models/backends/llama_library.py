@@ -47,7 +47,10 @@ _said: list[str] = []
 @cache
 def library() -> Any:
     """The functions of llama.cpp, once for the process; its log goes to standard error, warnings and errors alone.
-    Raises InstallationError: llama-cpp-python is not installed, or cannot be loaded."""
+
+    Raises:
+        InstallationError: llama-cpp-python is not installed, or cannot be loaded.
+    """
     try:
         import llama_cpp.llama_cpp as found
     except ImportError as error:
@@ -187,8 +190,14 @@ class LlamaWeights:
         return int(2 * self.layers * int(lib.llama_model_n_head_kv(model)) * head_dim * size)
 
     def new_cache(self, rows: int, threads: int, *, tapped: bool = False) -> LlamaCache:
-        """A cache with so many rows. `tapped`: whether its passes can show states of layers. llama.cpp then asks about
-        every operation of a pass. Raises NotEnoughMemory: it cannot be made."""
+        """A cache with so many rows.
+
+        Args:
+            tapped: whether its passes can show states of layers. llama.cpp then asks about every operation of a pass.
+
+        Raises:
+            NotEnoughMemory: it cannot be made.
+        """
         return LlamaCache(self, rows, threads, tapped=tapped)
 
     @cached_property
@@ -262,7 +271,10 @@ class LlamaCache:
 
     def decode(self, passed: Sequence[tuple[int, int, Sequence[int], bool]]) -> None:
         """Compute a pass over rows: token, position, sequences it belongs to, whether its logits are wanted.
-        Raises ModelError: llama.cpp could not."""
+
+        Raises:
+            ModelError: llama.cpp could not.
+        """
         batch = self._batch
         batch.n_tokens = len(passed)
         for row, (token, position, sequences, wanted) in enumerate(passed):
@@ -298,7 +310,10 @@ class LlamaCache:
 
     def copy_to(self, other: LlamaCache, sequence: int) -> None:
         """Copy the rows of a sequence into an empty cache, as its sequence 0.
-        Raises ModelError: llama.cpp could not."""
+
+        Raises:
+            ModelError: llama.cpp could not.
+        """
         size = self._lib.llama_state_seq_get_size(self._context, sequence)
         state = (ctypes.c_uint8 * size)()
         written = self._lib.llama_state_seq_get_data(self._context, state, size, sequence)
@@ -316,7 +331,11 @@ def _free_cache(lib: Any, context: Any, batch: Any) -> None:
 
 def _register_servers(lib: Any, servers: Sequence[str]) -> None:
     """Let llama.cpp know these machines, each once.
-    Raises UsageError: the library was built without RPC. ModelError: a server does not answer."""
+
+    Raises:
+        UsageError: the library was built without RPC.
+        ModelError: a server does not answer.
+    """
     if not servers:
         return
     if not lib.llama_supports_rpc():

@@ -35,7 +35,10 @@ _SPARE = 0.25
 @contextmanager
 def adapted_products(layers: Sequence[nn.Module], extra_rows: Sequence[ExtraRow]) -> Iterator[None]:
     """Within it, the extra rows' adapters act on their rows, the last of a pass.
-    Raises ModelError: an adapter that fits no product of the network."""
+
+    Raises:
+        ModelError: an adapter that fits no product of the network.
+    """
     device = next(layers[0].parameters()).device
 
     def prepare(adapter: Adapter) -> Any:
@@ -347,7 +350,11 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
     @contextmanager
     def _watched(self, watch: LayerWatch | None, text: int = 0, rows: int | None = None) -> Iterator[None]:
         """Let `watch` see the states after each layer it wants. Dropped rows are computed on, but not looked at.
-        `text`: its place among the texts of the pass. `rows`: of the text, where padding follows."""
+
+        Args:
+            text: its place among the texts of the pass.
+            rows: of the text, where padding follows.
+        """
         if watch is None:
             yield
             return

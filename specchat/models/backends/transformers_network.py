@@ -25,7 +25,10 @@ _PACKED = 16
 
 def load_network(path: Path, config: Any, dtype: torch.dtype, attention: str = "sdpa") -> Any:
     """The network that a file or folder holds, its weights rounded to `dtype`; ModelError if the files hold another.
-    `attention`: transformers' name of the implementation."""
+
+    Args:
+        attention: transformers' name of the implementation.
+    """
     from transformers import AutoModelForCausalLM
 
     with one_line(f"{path} cannot be used"):
@@ -167,7 +170,10 @@ class _AddsNothing(nn.Module):
 
 def without_parts(network: Any, parts: SubLayers) -> Any:
     """The network with only these halves of its layers. Its weights are shared, and it stays as it is.
-    Raises ModelError: layers whose attention and MLP have other names than is usual."""
+
+    Raises:
+        ModelError: layers whose attention and MLP have other names than is usual.
+    """
     if parts.complete:
         return network
     decoder = network.get_decoder()

@@ -17,7 +17,10 @@ _WRITTEN_FOR = "x86 processors with AVX2 and 64-bit ARM processors with dot prod
 
 def load(processor: str = "native") -> Compiled:
     """The compiled kernels for this processor, or an older one by name.
-    Raises NativeUnavailable: another processor, no compiler, or one that fails."""
+
+    Raises:
+        NativeUnavailable: another processor, no compiler, or one that fails.
+    """
     return load_library(kernel_sources(processor))
 
 

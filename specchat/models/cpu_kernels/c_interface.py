@@ -15,8 +15,14 @@ from specchat.errors import ModelError
 
 def pointer(what: str, tensor: Tensor, dtype: torch.dtype, *sizes: int) -> int:
     """Where a tensor's data lie; valid as long as the tensor lives.
-    `what`: what it is, in words, for the error. `dtype`, `sizes`: what C takes it for.
-    Raises ModelError: it is something else, has gaps, or lies on another device."""
+
+    Args:
+        what: what it is, in words, for the error.
+        dtype, sizes: what C takes it for.
+
+    Raises:
+        ModelError: it is something else, has gaps, or lies on another device.
+    """
     if tensor.dtype != dtype or tensor.shape != sizes or tensor.device.type != "cpu" or not tensor.is_contiguous():
         gaps = "" if tensor.is_contiguous() else " with gaps"
         here = "" if tensor.device.type == "cpu" else f" on {tensor.device}"

@@ -25,8 +25,12 @@ from specchat.models.cpu_kernels.logits_buffer import BEST
 
 @dataclass(frozen=True)
 class TokenRows:
-    """Rows of some tokens. `rows`: (m, d) float32.
-    `places`: (tokens,) int32 where each token's row is, −1 for those without; tokens beyond have none."""
+    """Rows of some tokens.
+
+    Args:
+        rows: (m, d) float32.
+        places: (tokens,) int32 where each token's row is, −1 for those without; tokens beyond have none.
+    """
 
     rows: Tensor
     places: np.ndarray[Any, np.dtype[np.int32]]

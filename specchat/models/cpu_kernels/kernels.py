@@ -98,7 +98,10 @@ class Kernels:
 
     def move_rows(self, keys: Tensor, values: Tensor, moves: Sequence[tuple[int, int]]) -> None:
         """Copy rows of a cache onto others, one after another: (to, from) of each.
-        `keys`, `values`: (layers, heads, capacity, head_dim) bfloat16, as decoder.h lays them out."""
+
+        Args:
+            keys, values: (layers, heads, capacity, head_dim) bfloat16, as decoder.h lays them out.
+        """
         of_keys, of_values, about = self._moved
         if of_keys is None or of_values is None or of_keys() is not keys or of_values() is not values:
             layers, heads, capacity, head_dim = sizes = keys.shape
@@ -110,7 +113,10 @@ class Kernels:
 
     def copy_rows(self, to: KeysValues, of: KeysValues, rows: Sequence[int], first: int) -> None:
         """Copy rows of one layer of another cache: row i becomes a copy of `rows[i]`, from row `first` on.
-        `to`, `of`: (heads, capacity, head_dim) bfloat16 each, keys and values, as decoder.h lays them out."""
+
+        Args:
+            to, of: (heads, capacity, head_dim) bfloat16 each, keys and values, as decoder.h lays them out.
+        """
         heads, _, head_dim = to[0].shape
         flat, own, theirs = array("i", rows), _heads(to, heads, head_dim), _heads(of, heads, head_dim)
         about = ctypes.byref(own), ctypes.byref(theirs), heads, head_dim, flat.buffer_info()[0]
@@ -194,7 +200,10 @@ class Kernels:
 
     def gather(self, product: Any, outputs: Sequence[int], room: int, room_bytes: int, place: int) -> None:
         """Copy outputs of a product to this address, behind the first `place` that are there.
-        Raises ModelError: the product does not have the output, or there is too little room."""
+
+        Raises:
+            ModelError: the product does not have the output, or there is too little room.
+        """
         which = array("i", outputs)
         about = which.buffer_info()[0], len(which), room, room_bytes, place
         self._done(self._library.gather_outputs(ctypes.byref(product), *about))
@@ -229,7 +238,10 @@ class Kernels:
 
     def floor(self, threads: int, data: Tensor) -> tuple[float, float]:
         """Bytes of memory and operations on 8-bit numbers that all threads together manage in a second.
-        `data`: uint8, a multiple of 65 536 and far more than caches hold, on a line's boundary."""
+
+        Args:
+            data: uint8, a multiple of 65 536 and far more than caches hold, on a line's boundary.
+        """
         with self._passing:
             team = self._team_of(threads)
             rates = (self._library.floor_bytes(team, data.data_ptr(), len(data)), self._library.floor_operations(team))
@@ -309,8 +321,14 @@ def _heads(cache: KeysValues, heads: int, head_dim: int) -> CHeads:
 
 
 def kernels_for(processor: str = "native", team: str = "") -> Kernels:
-    """The kernels for this processor (or, by name, an older one) with the threads of a team, compiled if need be; the
-    same at every call. Raises NativeUnavailable: they cannot be built or loaded here."""
+    """The kernels for this processor (or, by name, an older one), compiled if need be; the same at every call.
+
+    Args:
+        team: whose threads work for it; another name means other threads.
+
+    Raises:
+        NativeUnavailable: they cannot be built or loaded here.
+    """
     return loaded_kernels(processor, team)
 
 

@@ -27,7 +27,12 @@ class GrowingHead:
     def __init__(
         self, kernels: Kernels, norm: Tensor, epsilon: float, bits: int, minima: bool = False, threads: int = 1
     ) -> None:
-        """No rows yet. `norm`: (d,) float32 factors of the norm. `bits`, `minima`: of a row, as in `Product`."""
+        """No rows yet.
+
+        Args:
+            norm: (d,) float32 factors of the norm.
+            bits, minima: what a row consists of; see `Product`.
+        """
         self._kernels, self._norm, self._epsilon = kernels, norm.float().contiguous(), epsilon
         self._kind, self._threads = (bits, int(minima)), threads
         groups = -(-len(norm) // GROUP)
@@ -87,7 +92,10 @@ _BITS = 8
 
 def small_network_kernels() -> Kernels:
     """Kernels with a team of their own, of one thread: what is small costs less than waking another.
-    Raises NativeUnavailable: they cannot be built here."""
+
+    Raises:
+        NativeUnavailable: they cannot be built here.
+    """
     return kernels_for("native", "small networks")
 
 

@@ -50,7 +50,10 @@ LANES = 16
 @dataclass(frozen=True)
 class Product:
     """Weights w = (number − offset) · scale, or number · scale + minimum.
-    `data`: uint8, numbers, scales and minima in the order that product.h describes at its `Product`."""
+
+    Args:
+        data: uint8, numbers, scales and minima in the order that product.h describes at its `Product`.
+    """
 
     out: int
     inputs: int
@@ -141,7 +144,10 @@ class Packer:
 
     def check(self, name: str, share_out: ShareOut = map) -> None:
         """Read a weight that is not packed, but used as it lies, row by row.
-        Raises ModelError: it holds numbers that are not finite; names the tensor and its file."""
+
+        Raises:
+            ModelError: it holds numbers that are not finite; names the tensor and its file.
+        """
         weight = self._rows_of(name, None)
 
         def look(rows: slice) -> None:

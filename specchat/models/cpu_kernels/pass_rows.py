@@ -59,8 +59,13 @@ class AdapterTables:
 
     def of(self, extra_rows: Sequence[ExtraRow], rows: int) -> tuple[PassAdapters | None, Tensor | None]:
         """The adapters of a pass with so many rows, the extra rows last; and which of them acts on which row.
-        Returns the adapters, and (rows,) int32, −1 for rows without one; None and None where no extra row names one.
-        Raises ModelError: an adapter that does not fit the network."""
+
+        Returns:
+            The adapters, and (rows,) int32, −1 for rows without one; None and None where no extra row names one.
+
+        Raises:
+            ModelError: an adapter that does not fit the network.
+        """
         adapters = adapters_of(extra_rows)
         if not adapters:
             return None, None
@@ -94,8 +99,12 @@ LeftOut = tuple[Tensor | None, Tensor | None]
 
 @record
 class Taps:
-    """Layers whose states C copies. `places`: says of each layer where among them its states go, or −1.
-    `addresses`: of places and states, as C takes them; valid as long as this lives."""
+    """Layers whose states C copies.
+
+    Args:
+        places: says of each layer where among them its states go, or −1.
+        addresses: of places and states, as C takes them; valid as long as this lives.
+    """
 
     states: StackedStates
     places: array[int]

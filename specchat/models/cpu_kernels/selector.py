@@ -65,7 +65,10 @@ class NativeSelector:
 
     def __init__(self, kernels: Kernels, threads: int, network: Any, candidates: int) -> None:
         """No tree yet; `network` is a `models.draft_heads.selector.Selector` whose products are `NativeLinear`.
-        `candidates`: so many of the likeliest tokens of a depth are scored."""
+
+        Args:
+            candidates: so many of the likeliest tokens of a depth are scored.
+        """
         sizes = network.sizes
         self._kernels, self._threads, self._candidates = kernels, threads, candidates
         self._sizes, self._mlp = sizes, StateMlp(network)

@@ -73,7 +73,11 @@ class LayerFile:
     """
 
     def __init__(self, path: Path, expected: dict[str, Any]) -> None:
-        """Open it. Raises PackedWeightsError: it is not there, damaged, or holds something else."""
+        """Open it.
+
+        Raises:
+            PackedWeightsError: it is not there, damaged, or holds something else.
+        """
         self.path, self.sizes = path, tuple(expected["sizes"])
         self._starts = _starts(self.sizes)
         try:
@@ -416,7 +420,10 @@ class StreamedLayers:
 
     def run(self, layers: range, takes_part: Callable[[int], bool], compute: Callable[[range], None]) -> None:
         """Compute some layers in their order, each once its weights are there.
-        `takes_part`: whether anything of a layer is computed; what is left out is not waited for."""
+
+        Args:
+            takes_part: whether anything of a layer is computed; what is left out is not waited for.
+        """
         first = layers.start
         with self.layer_by_layer() as ready:
             for layer in filter(takes_part, (layer for layer in self.streamed if layer in layers)):

@@ -54,7 +54,11 @@ def paired(factors: Factors, head_dim: int) -> Factors:
 @dataclass(frozen=True)
 class AdaptedWhere:
     """Adapters on rows of a recorded pass, whose rows have no fixed places.
-    `adapters`: their factors. `adapter_of`: (rows,) int64, which of them acts on each row, −1 for none."""
+
+    Args:
+        adapters: their factors.
+        adapter_of: (rows,) int64, which of them acts on each row, −1 for none.
+    """
 
     adapters: Sequence[Factors]
     adapter_of: Tensor
@@ -81,7 +85,10 @@ def adapters_of(extra_rows: Sequence[ExtraRow]) -> tuple[Adapter, ...]:
 @dataclass(frozen=True)
 class Adapted:
     """Rows of one pass on which adapters act: some of its extra rows, which are the last rows whatever was dropped.
-    `acting`: per adapter its factors, and its rows counted from the end (−1 is the last)."""
+
+    Args:
+        acting: per adapter its factors, and its rows counted from the end (−1 is the last).
+    """
 
     acting: Sequence[tuple[Factors, Tensor]]
 

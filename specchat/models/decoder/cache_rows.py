@@ -211,7 +211,10 @@ class Rows:
 
     def copy_rows_from(self, tokens: Sequence[int], positions: Sequence[int], each_its_own: bool = False) -> None:
         """Count the rows at these positions of a text as read, and its other tokens as left out.
-        `each_its_own`: layers that see the whole text hold as many rows, each those of positions of its own."""
+
+        Args:
+            each_its_own: layers that see the whole text hold as many rows, each those of positions of its own.
+        """
         self.prefix = list(tokens)
         self._hold_copies(len(tokens), positions, each_its_own)
         self._forget_tree()

@@ -57,8 +57,12 @@ class CachedModel(ABC, Generic[Own]):
     """The halves of layers that are computed."""
 
     def __init__(self, cache: KVCache | None, source: Own | None) -> None:
-        """No rows yet. `cache`: keys and values, moved with the rows; None for a model that computes nothing from them.
-        `source`: the model that this one was made from: `copy_rows_from` copies its rows."""
+        """No rows yet.
+
+        Args:
+            cache: keys and values, moved with the rows; None for a model that computes nothing from them.
+            source: the model that this one was made from: `copy_rows_from` copies its rows.
+        """
         self.rows = Rows()
         self._source = source
         self._stored = cache
@@ -74,7 +78,10 @@ class CachedModel(ABC, Generic[Own]):
         skip_mlp: Collection[int] = (),
     ) -> Own:
         """The same weights without some layers or halves of layers, with a cache of its own for what is left.
-        Raises ModelError: layers of a form that is not known."""
+
+        Raises:
+            ModelError: layers of a form that is not known.
+        """
         return self._of_parts(self._parts.without(layers, skip_attention, skip_mlp))
 
     @property

@@ -85,7 +85,10 @@ class Decoder(CachedModel["Decoder"]):
         self, tree: TokenTree, new_nodes: Sequence[int] | None = None, request: PassRequest = DEFAULT_REQUEST
     ) -> Reading:
         """Read nodes of a tree in one pass: all of it, or the new ones.
-        Raises NotNumbers: logits are none, where the head looks at them. Elsewhere who draws from them raises it."""
+
+        Raises:
+            NotNumbers: logits are none, where the head looks at them. Elsewhere who draws from them raises it.
+        """
         running = self.planned(tree, request, new_nodes)
         self.count(running)
         try:

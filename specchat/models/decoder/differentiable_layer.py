@@ -61,7 +61,10 @@ class Gates:
 
 def layer_output(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
     """(B, S, d) states after a layer of (B, S, d) states before it, of texts that begin at position 0.
-    `gates`: None where everything counts as it is."""
+
+    Args:
+        gates: None where everything counts as it is.
+    """
     mixed = _mixed(shape, source, index, input_of(shape, source, index, hidden, gates), gates)
     hidden = attended(shape, source, index, hidden, mixed, gates=gates)
     return mlp_output(shape, source, index, hidden, gates)
@@ -123,7 +126,10 @@ def heads_of(
 
 def mixed_values(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
     """(B, Q, heads, head_dim) what queries (B, Q, heads, head_dim) take of values (B, S, kv_heads, head_dim).
-    `seen`: (Q, S) bool, or (B, 1, Q, S), which keys each query sees."""
+
+    Args:
+        seen: (Q, S) bool, or (B, 1, Q, S), which keys each query sees.
+    """
     group = queries.shape[2] // keys.shape[2]
     keys, values = (heads.repeat_interleave(group, dim=2) for heads in (keys, values))
     queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))

@@ -192,7 +192,10 @@ class EagerNetwork:
 
     def _enter(self, running: Pass, index: int, hidden: Tensor, rows: list[int]) -> tuple[Tensor, list[int]]:
         """States before a layer, with those of the rows that enter there; and which rows of the pass they are.
-        `rows`: which rows of the pass (rows so far, d) `hidden` is of."""
+
+        Args:
+            rows: which rows of the pass (rows so far, d) `hidden` is of.
+        """
         assert running.watch is not None, "it follows extra rows"
         return running.watch.enter(index, hidden), running.watch.rows()
 
@@ -243,8 +246,13 @@ class EagerNetwork:
     def layer(
         self, index: int, hidden: Tensor, added: Tensor | None, tensors: PassTensors
     ) -> tuple[Tensor, Tensor | None]:
-        """One layer. The state after it is the sum of what is returned: the next norm adds it up on the way. Halves
-        that are left out add nothing. `hidden`: (rows, d), to which `added`, if there is one, is yet to be added."""
+        """One layer. The state after it is the sum of what is returned: the next norm adds it up on the way.
+
+        Halves that are left out add nothing.
+
+        Args:
+            hidden: (rows, d), to which `added`, if there is one, is yet to be added.
+        """
         layer, ops, epsilon = self.weights.layers[index], self.ops, self.shape.epsilon
         if index in tensors.parts.attention:
             hidden, normed = ops.add_norm(hidden, added, layer.input_norm, epsilon)

@@ -41,9 +41,15 @@ class NestedDecoder(Decoder):
         self.depths = depths
 
     def leaving_early(self, sure: Sequence[float]) -> EarlyExits:
-        """The same weights with a cache of its own, whose tokens leave at the first depth where the likeliest next one
-        is at least as probable as `sure` says, for each depth but the last, or for all at once.
-        Raises UsageError: there are not as many as depths but the last."""
+        """The same weights with a cache of its own, whose tokens leave at the first depth that is sure of the next.
+
+        Args:
+            sure: the probability of the likeliest token from which on a token leaves: for each depth but the last, or
+                one for all.
+
+        Raises:
+            UsageError: there are not as many as depths but the last.
+        """
         exits = len(self.depths) - 1
         if len(sure) not in (1, exits):
             raise UsageError(

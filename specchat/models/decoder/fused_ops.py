@@ -82,7 +82,11 @@ def store_(
 
 @dataclass(frozen=True)
 class FusedOps:
-    """The functions above, in one of their forms. `real_rotations`: whether rotations are (…, 2) real numbers."""
+    """The functions above, in one of their forms.
+
+    Args:
+        real_rotations: whether rotations are (…, 2) real numbers, not complex ones.
+    """
 
     add_norm: AddNorm = add_norm
     gated: Callable[[Tensor, bool], Tensor] = gated

@@ -141,12 +141,18 @@ class KVCache:
         """Act as if so many tokens had been read, in place."""
 
     def keep_rows_(self, start: int, rows: Sequence[int]) -> int:
-        """Keep these rows, ascending, behind the first `start`, and forget what lies between and after. In place.
-        Returns how many rows are in use afterwards.
+        """Keep these rows behind the first `start`, forget what lies between and after. In place.
 
         Verification wrote one row per node, in the order the nodes were read, so the accepted rows lie scattered
         among rejected ones. This closes the gaps. Rows past the returned length are stale and are overwritten by
         the next round.
+
+        Args:
+            start: rows in use before the tree.
+            rows: rows to keep, ascending, each ≥ start.
+
+        Returns:
+            Rows in use afterwards: start + len(rows).
         """
         end = start + len(rows)
         if not rows or rows[-1] == end - 1:  # ascending, so each lies where it belongs
@@ -206,7 +212,10 @@ class KVCache:
     @torch.inference_mode()
     def put_block_(self, first: int, rows: int, content: Tensor, like: Tensor) -> None:
         """Write (bytes,) uint8 that `block` gave of a cache of the same network over the same rows. In place.
-        `like`: (heads, head_dim), as `room_for` takes it."""
+
+        Args:
+            like: (heads, head_dim), as `room_for` takes it.
+        """
         of_all = (len(self.place_of), like.shape[-2], rows, like.shape[-1])
         for stored, part in zip(self.room_for(first + rows, like), content.view(like.dtype).chunk(2), strict=True):
             stored[:, :, first : first + rows] = part.view(of_all).to(stored.device)
@@ -228,7 +237,11 @@ class KVCache:
 
     def bytes_until(self, rows: int, like: Tensor, longest: int | None = None) -> int:
         """The most that all caches of the network take until each holds so many rows; never less than now.
-        `like`: (…, heads, head_dim), as `room_for` takes it. `longest`: instead of `max_rows`."""
+
+        Args:
+            like: (…, heads, head_dim), as `room_for` takes it.
+            longest: instead of `max_rows`.
+        """
         rows_bytes = like.shape[-2] * like.shape[-1] * like.element_size()
         return sum(cache._most_rows(rows, longest) * len(cache.place_of) for cache in self._of_network) * rows_bytes
 
@@ -324,7 +337,10 @@ class RotationTables:
 
     def bytes_until(self, end: int, longest: int | None = None) -> int:
         """The most that they take, beyond what they took at first, until there are so many positions.
-        `longest`: instead of `context_tokens`."""
+
+        Args:
+            longest: instead of `context_tokens`.
+        """
         longest = self.context_tokens if longest is None else longest
         positions = most = self.positions
         while positions < end:

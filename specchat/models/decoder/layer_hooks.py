@@ -63,7 +63,10 @@ class LayerWatch:
 
     def enter(self, layer: int, hidden: Tensor) -> Tensor:
         """States before a layer of the rows followed from there on, those that enter there included.
-        `hidden`: (rows followed so far, d)."""
+
+        Args:
+            hidden: (rows followed so far, d).
+        """
         missing, extra_rows = self._plan.missing, self._request.extra_rows
         place_of = {node: missing + place for place, node in enumerate(self._alive)}
         states, numbers = [hidden], [-1] * (missing + len(self._alive)) + self._entered
@@ -90,7 +93,10 @@ class LayerWatch:
 
     def after_layer(self, layer: int, hidden: Tensor) -> list[int] | None:
         """Look at the states of the rows followed; places among them that go on, or None where all do.
-        `hidden`: (rows followed, d); may be written over afterwards."""
+
+        Args:
+            hidden: (rows followed, d); may be written over afterwards.
+        """
         if layer in self._request.taps:
             self.keep({layer: hidden.clone()})
         return self.ask_hooks(layer, hidden)

@@ -60,7 +60,11 @@ def within_window(mask: Tensor, common: int, window: int) -> Tensor:
 @dataclass(frozen=True)
 class SubLayers:
     """The halves of layers that are computed; what is left out adds nothing to the states.
-    `layers`: how many the network has. `attention`, `mlp`: numbers of the layers whose half takes part."""
+
+    Args:
+        layers: how many the network has.
+        attention, mlp: numbers of the layers whose half takes part.
+    """
 
     layers: int
     attention: frozenset[int]
@@ -222,7 +226,10 @@ class Network(Protocol):
 
     def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
         """The places of those that `read_together` computes in one pass, for each such pass.
-        `passes`: without hooks and extra rows, each over a cache of its own."""
+
+        Args:
+            passes: without hooks and extra rows, each over a cache of its own.
+        """
 
     def read_together(self, passes: Sequence[Pass], needs: Sequence[HeadNeeds]) -> list[HeadOutput]:
         """`read` of the texts of a group, with the weights read once.
@@ -243,7 +250,11 @@ def layers_then_head(network: Network, running: Pass, logsumexp: bool) -> HeadOu
 @dataclass(frozen=True)
 class PassSizes:
     """Sizes of a decoder, as far as the memory of its passes depends on them.
-    `element`: bytes of a number. `masks`: how many kinds of attention there are, each with a mask of its own."""
+
+    Args:
+        element: bytes of a number.
+        masks: how many kinds of attention there are, each with a mask of its own.
+    """
 
     hidden: int
     inner: int
@@ -256,7 +267,12 @@ class PassSizes:
 
     def bytes(self, rows: int, seen: int, logits: bool) -> int:
         """The most at once: in the layers, with the masks they add to scores, or in the head.
-        `seen`: cache rows that the rows attend to, themselves included."""
+
+        Args:
+            rows: of the pass.
+            seen: cache rows that they attend to, themselves included.
+            logits: whether the head is computed.
+        """
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = 3 * queries + 2 * keys + self.heads * seen  # with the scores, where they are kept
         added = self.masks * seen * self.heads // self.kv_heads

@@ -95,7 +95,10 @@ class PromptCache:
 
     def save(self, owner: str, texts: Sequence[KeptText], stop: Callable[[], bool]) -> bool:
         """Write what belongs to a chat and is not on the disk yet; False where it was stopped before the end.
-        Raises OSError: the disk does not take it."""
+
+        Raises:
+            OSError: the disk does not take it.
+        """
         if (files := self.files) is None:
             return True
         each = [text.blocks() for text in texts]  # as they are stored

@@ -293,8 +293,12 @@ def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterato
 
 
 class HeadLoss(NamedTuple):
-    """The summed next-token loss of texts. `gradient`: (B, S, d) its derivative by the states after the last layer.
-    `by_column`: (B, d) Σ w · dL/dw of every column of the head."""
+    """The summed next-token loss of texts.
+
+    Args:
+        gradient: (B, S, d) its derivative by the states after the last layer.
+        by_column: (B, d) Σ w · dL/dw of every column of the head.
+    """
 
     loss: float
     gradient: Tensor

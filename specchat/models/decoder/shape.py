@@ -94,7 +94,10 @@ class Shape:
     @classmethod
     def of(cls, config: Any) -> Shape:
         """The shape a configuration describes. Call `unsupported` first.
-        Raises DamagedModel: its numbers are out of bounds, or do not go together."""
+
+        Raises:
+            DamagedModel: its numbers are out of bounds, or do not go together.
+        """
         family = FAMILIES[config.model_type]
         heads, hidden, head_dim = (
             _whole(config, "num_attention_heads"),
@@ -124,9 +127,15 @@ class Shape:
         return shape
 
     def rotated_slower(self, linear: float, factors: Tensor | None) -> Shape:
-        """This shape, rotating as a GGUF file says: angles of layers that see the whole text divided by `linear`, those
-        of every layer by `factors`, (head_dim / 2,), pair by pair. Raises DamagedModel: factors that do not fit, or
-        that are not finite numbers above zero."""
+        """This shape, rotating as a GGUF file says.
+
+        Args:
+            linear: what divides the angles of the layers that see the whole text.
+            factors: (head_dim / 2,) what divides those of every layer, pair by pair.
+
+        Raises:
+            DamagedModel: factors that do not fit, or that are not finite numbers above zero.
+        """
         if factors is not None and not (
             factors.shape == (self.head_dim // 2,) and bool((factors.isfinite() & (factors > 0)).all())
         ):
@@ -163,7 +172,10 @@ class Shape:
 @contextmanager
 def said_by(file: Path) -> Iterator[None]:
     """An error about a shape begins with the file, or the folder, that says what is wrong.
-    Raises DamagedModel: in place of what was raised inside."""
+
+    Raises:
+        DamagedModel: in place of what was raised inside.
+    """
     try:
         yield
     except DamagedModel as error:
@@ -187,8 +199,14 @@ def _said(about: Any, key: str) -> Any:
 
 
 def _number(about: Any, key: str, otherwise: float | None = None) -> float:
-    """A number of a configuration, or of an object in it. `otherwise`: what it is where it is left out or null.
-    Raises DamagedModel: it is out of bounds, or left out and nothing stands for it."""
+    """A number of a configuration, or of an object in it.
+
+    Args:
+        otherwise: what it is where it is left out or null.
+
+    Raises:
+        DamagedModel: it is out of bounds, or left out and nothing stands for it.
+    """
     value = _said(about, key)
     if value is None:
         value = otherwise
@@ -229,8 +247,14 @@ def _activation(config: Any) -> str:
 
 
 def _frequencies(config: Any, about: Mapping[str, Any]) -> Tensor:
-    """(head_dim / 2,) float32 angle per position, with the bits of transformers' networks. `about`: one object of the
-    configuration's `rope_parameters`. Raises DamagedModel: its numbers are missing or out of bounds."""
+    """(head_dim / 2,) float32 angle per position, with the bits of transformers' networks.
+
+    Args:
+        about: one object of the configuration's `rope_parameters`.
+
+    Raises:
+        DamagedModel: its numbers are missing or out of bounds.
+    """
     size, kind = _head_dim(config), about["rope_type"]
     frequencies = 1.0 / _number(about, "rope_theta") ** (torch.arange(0, size, 2, dtype=torch.float32) / size)
     if kind == "default":

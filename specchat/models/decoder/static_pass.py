@@ -199,7 +199,10 @@ class StaticPass:
 @dataclass
 class JointStaticPass:
     """All layers over rows of several texts, each with inputs and a cache of its own and as many rows as the others.
-    `texts`: the pass of each text; the first one's buffers take the states of all."""
+
+    Args:
+        texts: the pass of each text; the first one's buffers take the states of all.
+    """
 
     texts: Sequence[StaticPass]
 

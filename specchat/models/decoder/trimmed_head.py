@@ -134,8 +134,13 @@ class TorchHead:
         like: Tensor | None = None,
         finished: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """No rows yet. `normed`: (n, d) states → what rows are multiplied with. `finished`: products → logits, where
-        more than a product makes them. Rows are like `like`, else float32 on the processor."""
+        """No rows yet.
+
+        Args:
+            normed: (n, d) states → what rows are multiplied with.
+            like: a tensor in the format and on the device of the rows; float32 on the processor where it is left out.
+            finished: products → logits, where more than a product makes them.
+        """
         self._normed, self._finished = normed, finished
         self._like = torch.empty(0) if like is None else like
         self._room = self._like.new_empty(0, 0)
@@ -167,8 +172,12 @@ class TorchHead:
 def torch_trimmed_head(
     tokens: Sequence[int], rows: Callable[[Sequence[int]], Tensor], like: Tensor, epsilon: float
 ) -> TrimmedHead[Tensor]:
-    """A head of these tokens in torch, for states that are not normed yet. `rows`: makes (n, d) rows of tokens, the
-    final norm's factors in them. `like`: a tensor in the format and on the device of the rows."""
+    """A head of these tokens in torch, for states that are not normed yet.
+
+    Args:
+        rows: makes (n, d) rows of tokens, the final norm's factors in them.
+        like: a tensor in the format and on the device of the rows.
+    """
 
     def normed(states: Tensor) -> Tensor:
         return F.rms_norm(states.float(), states.shape[-1:], eps=epsilon)

@@ -9,7 +9,10 @@ from specchat.models.weights.weight_source import AdjustedSource, WeightSource
 
 def prepared(source: WeightSource, shape: Shape) -> WeightSource:
     """A source with the values that rotate together in pairs, and a family's factors multiplied in.
-    Raises ModelError: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file."""
+
+    Raises:
+        ModelError: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
+    """
     check_weights(source, shape)
     if shape.query_scale != 1.0 and not source.has("q_norm", 0):
         raise DamagedModel("queries are scaled by their norm, and the weights have none")
@@ -27,7 +30,10 @@ _POST_NORMS = ("post_attention_norm", "post_mlp_norm")
 
 def check_weights(source: WeightSource, shape: Shape) -> None:
     """Compare every tensor that a decoder of this shape takes with the shape.
-    Raises DamagedModel: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file."""
+
+    Raises:
+        DamagedModel: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
+    """
     check = _Check(shape, source)
     check.matrix("embed")
     if not shape.tied:

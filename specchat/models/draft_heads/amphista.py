@@ -63,7 +63,10 @@ class Amphista(DraftHead[AmphistaSizes]):
 
     def entries(self, inputs: Tensor, tokens: Tensor, over: Over) -> Tensor:
         """(…, d) states that the heads begin with at each entry of a text, from the outputs of `fused` and `of_tokens`.
-        `over`: runs a layer over the text."""
+
+        Args:
+            over: runs a layer over the text.
+        """
         return over(self.second, over(self.first, inputs) + tokens)
 
     def ahead(self, entries: Tensor) -> Tensor:

@@ -96,7 +96,10 @@ class Clover(DraftHead[CloverSizes]):
 
     def step(self, running: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """(…, d) running states with the tokens that were guessed, and (…, d) states of their head.
-        `tokens`: (…, d) outputs of `of_tokens`."""
+
+        Args:
+            tokens: (…, d) outputs of `of_tokens`.
+        """
         running = self.guessed(running, tokens)
         pairs = torch.cat([rms_normalize(running, self.sizes.epsilon), tokens], dim=-1)
         return running, running + self.later(pairs)

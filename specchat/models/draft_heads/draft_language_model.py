@@ -111,7 +111,12 @@ class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
 
 def shape_of(sizes: DraftModelSizes, vocab_size: int = 0, *, tied: bool = True, embedding_scale: float = 1.0) -> Shape:
     """The shape of a decoder of these sizes, with the embedding and the head of its target.
-    `vocab_size`: V. `tied`: whether the embedding is the head as well. `embedding_scale`: factor on embeddings."""
+
+    Args:
+        vocab_size: V.
+        tied: whether the embedding is the head as well.
+        embedding_scale: factor on embeddings.
+    """
     pairs = torch.arange(0, sizes.head_dim, 2, dtype=torch.float32, device="cpu")  # a module may be made on `meta`
     angles = sizes.theta ** -(pairs / sizes.head_dim)
     return Shape(

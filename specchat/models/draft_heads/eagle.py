@@ -190,7 +190,10 @@ class Eagle(DraftHead[LayerSizes]):
 
     def _step(self, inputs: Tensor, tokens: Tensor, before: list[KeysValues]) -> Tensor:
         """(B, A, d) one step at every place: each sees the text's entries up to its own, then its own guesses.
-        `before`: of the earlier steps, the first of which is the text; this one is appended."""
+
+        Args:
+            before: of the earlier steps, the first of which is the text; this one is appended.
+        """
         first, places = len(before), inputs.shape[1]
         positions = torch.arange(first, first + places, device=inputs.device)
         residual, queries, keys, values = self.before_attention(inputs, tokens, positions)
@@ -208,8 +211,12 @@ class LayerReading(RootReading):
     """The entries of a text that the layer has read. Rows behind them are written over when more of it is read."""
 
     def __init__(self, layer: Eagle, given: DraftingInputs, masks: tuple[Tensor, Tensor] | None = None) -> None:
-        """Nothing read yet. `masks`: (m, d) twice, inputs of `Eagle.before_attention` of rows that are read behind the
-        last entry; each sees all before it."""
+        """Nothing read yet.
+
+        Args:
+            masks: (m, d) twice, inputs of `Eagle.before_attention` of rows that are read behind the last entry; each
+                sees all before it.
+        """
         super().__init__(given)
         self._masks, self._layer = masks, layer
         self._rows = AttentionRows(layer.sizes.kv_heads, layer.sizes.head_dim)

@@ -49,7 +49,10 @@ class Lstm(nn.Module):
 
     def forward(self, entries: Tensor, memory: Tensor) -> Tensor:
         """(…, S, layers, 2, width) the memory after each of (…, S, inputs) entries: what is said, then what is kept.
-        `memory`: (…, layers, 2, width) before the first of them."""
+
+        Args:
+            memory: (…, layers, 2, width) before the first of them.
+        """
         after = []
         for layer, (inputs, back) in enumerate(zip(self.inputs, self.back, strict=True)):
             given = inputs(entries) + self.bias[layer, 0]
@@ -119,7 +122,10 @@ class Falcon(DraftHead[FalconSizes]):
 
     def glanced(self, fused: Tensor, tokens: Tensor, steps: int, shown: Tensor | None) -> list[Tensor]:
         """As `states`, where some entries of every place's first block are replaced by those k further on.
-        `shown`: (B, S − steps, k) bool, which; None: none. See `glanced_states`."""
+
+        Args:
+            shown: (B, S − steps, k) bool, which; None: none. See `glanced_states`.
+        """
         block, anchors = self.sizes.block, tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))
         places = torch.arange(anchors, device=fused.device)
@@ -195,7 +201,11 @@ def glanced_states(
 
 def shown_entries(places: Tensor, counts: Tensor, block: int, generator: torch.Generator) -> Tensor:
     """(B, A, k) bool, which entries of each place's first block are to be shown: `counts` of each text, at random.
-    `places`: (B, A) bool, where something is drafted. `counts`: (B,) int64."""
+
+    Args:
+        places: (B, A) bool, where something is drafted.
+        counts: (B,) int64.
+    """
     shown = torch.zeros(*places.shape, block, dtype=torch.bool)
     for row, (where, count) in enumerate(zip(places, counts.tolist(), strict=True)):
         some = where.nonzero()[:, 0]

@@ -211,8 +211,12 @@ class DraftNetwork(nn.Module, Generic[S_co]):
     def learning_states(
         self, fused: Tensor, batch: Batch, columns: Tensor, steps: int, glancing: float, generator: torch.Generator
     ) -> list[Tensor]:
-        """`states` along a batch that is learnt from. `columns`: (V,) the column of every token in the network's
-        logits, −1 where it has none. `glancing`: share of its misses that a network which guesses blocks is shown."""
+        """`states` along a batch that is learnt from.
+
+        Args:
+            columns: (V,) the column of every token in the network's logits, −1 where it has none.
+            glancing: share of its misses that a network which guesses blocks is shown.
+        """
         assert not glancing, "only networks that guess blocks are shown what they miss"
         return self.states(fused, batch.tokens, steps)
 

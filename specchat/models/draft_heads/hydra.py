@@ -135,7 +135,10 @@ class HydraSteps(Protocol):
 
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
         """Forget the last tree: read the root, a token behind this position of the text, and perhaps rows below it.
-        Returns the rows that were read."""
+
+        Returns:
+            The rows that were read.
+        """
 
     def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Read tokens that follow these rows."""

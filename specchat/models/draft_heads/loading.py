@@ -103,7 +103,13 @@ def unrounded(numbers: Tensor, steps: Tensor) -> Tensor:
 
 def check_steps(name: str, entries: Mapping[str, TensorEntry], where: str) -> None:
     """Refuse an int8 tensor whose steps are not there.
-    `where`: names the file. Raises WeightsError: there are no steps, or they do not fit the matrix."""
+
+    Args:
+        where: names the file.
+
+    Raises:
+        WeightsError: there are no steps, or they do not fit the matrix.
+    """
     matrix, steps = entries[name], entries.get(name + STEPS)
     if steps is None:
         raise DamagedWeights(f"{where} has no tensor {name + STEPS}, the steps of {name}")
@@ -174,7 +180,10 @@ def _shared(share: Callable[[Tensor], SharedWeights], tokens: Tensor, tensors: M
 
 def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """Exactly these tensors of a file, in float32.
-    Raises WeightsError: one is missing, of another shape, of another format, not finite, or not asked for."""
+
+    Raises:
+        WeightsError: one is missing, of another shape, of another format, not finite, or not asked for.
+    """
     entries = read_entries(file)
     steps = {name: name + STEPS for name in wanted if name in entries and entries[name].dtype == "I8"}
     for name in entries:
@@ -204,7 +213,10 @@ def read_tensors(file: Path, wanted: Mapping[str, tuple[int, ...]]) -> dict[str,
 
 def read_tokens(file: Path) -> Tensor:
     """(H,) int64 the tokens that a file says can be guessed, all different.
-    Raises WeightsError: it does not say so, or names a token twice or below 0."""
+
+    Raises:
+        WeightsError: it does not say so, or names a token twice or below 0.
+    """
     entry = read_entries(file).get(TOKENS)
     if entry is None or entry.dtype != "I32" or len(entry.shape) != 1 or not 0 < entry.shape[0] <= MOST_TOKENS:
         raise DamagedWeights(f"{file} has no list of tokens, a tensor {TOKENS!r} of numbers of 32 bits")
@@ -229,7 +241,11 @@ class ReadyHead:
 @dataclass(frozen=True, eq=False)
 class DraftingWeights:
     """A network that drafts and what it has of every text alike: inputs by token, and the head of the frequent tokens.
-    `network`: it is not changed any more. `trained`, `target`: the weights and the target that they were read from."""
+
+    Args:
+        network: it is not changed any more.
+        trained, target: the weights and the target that they were read from.
+    """
 
     network: TokenNetwork[NetworkSizes]
     tokens: TokenInputs
@@ -252,8 +268,14 @@ class HeadOfTarget:
     float32, through the compiled kernels where the target does."""
 
     def __init__(self, target: Weights, trained: TrainedDrafter, tokens: int) -> None:
-        """Nothing is loaded yet. `tokens`: so many of the tokens that it can guess are kept, those that texts use most.
-        Raises WeightsError: the list of these tokens is damaged."""
+        """Nothing is loaded yet.
+
+        Args:
+            tokens: so many of the tokens that it can guess are kept, those that texts use most.
+
+        Raises:
+            WeightsError: the list of these tokens is damaged.
+        """
         self._target: Weights = target.whole if isinstance(target, CachedModel) else target
         self._trained, self._tokens = trained, tokens
         known = read_tokens(trained.weights)[:_KNOWN_TOKENS]

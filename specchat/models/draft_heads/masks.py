@@ -50,8 +50,12 @@ _COMMON, _NOISE, _LEAST = 256, 0.1, 1e-6
 
 @dataclass(frozen=True)
 class PromptTokenSizes(NetworkSizes):
-    """Sizes of `prompt_tokens`. `masks`: so many tokens ahead are guessed, behind the next one.
-    `ensemble`: so many embeddings stand for each of them, in rows of their own; their logits are averaged."""
+    """Sizes of `prompt_tokens`.
+
+    Args:
+        masks: so many tokens ahead are guessed, behind the next one.
+        ensemble: so many embeddings stand for each of them, in rows of their own; their logits are averaged.
+    """
 
     masks: int = size(MOST_DEPTH, default=3)
     ensemble: int = size(MOST_ENSEMBLE, default=1)
@@ -82,7 +86,11 @@ class MtpSizes(PromptTokenSizes):
 
 @dataclass(frozen=True)
 class StreamSizes(MtpSizes):
-    """Sizes of `speculative_streaming`, whose masks are streams. `first`: the first layer that computes streams."""
+    """Sizes of `speculative_streaming`, whose masks are streams.
+
+    Args:
+        first: the first layer that computes streams.
+    """
 
     first: int = size(MOST_LAYER, least=0, default=0)
 
@@ -231,8 +239,13 @@ def with_token(first: Tensor, second: Tensor, epsilon: float, states: Tensor, be
 
 
 def mask_rows(target: Weights, trained: TrainedDrafter) -> MaskRows:
-    """The masks of a trained drafter. Raises ConfigError: the sizes that its folder names are wrong. WeightsError: its
-    file is damaged, or holds something else. ModelError: they were trained for a target of other sizes."""
+    """The masks of a trained drafter.
+
+    Raises:
+        ConfigError: the sizes that its folder names are wrong.
+        WeightsError: its file is damaged, or holds something else.
+        ModelError: they were trained for a target of other sizes.
+    """
 
     network = load_network(trained.method, trained.options, trained.weights, lambda tokens: SharedWeights.none())
     assert isinstance(network, PromptTokens), "its drafter asks for masks"

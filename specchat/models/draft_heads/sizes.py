@@ -43,7 +43,10 @@ class NetworkSizes:
     @classmethod
     def read(cls, options: Mapping[str, Any], where: str) -> Self:
         """The sizes that a file says.
-        Raises ConfigError: a key is unknown, missing, or its value out of bounds; `where` names file and table."""
+
+        Raises:
+            ConfigError: a key is unknown, missing, or its value out of bounds; `where` names file and table.
+        """
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for key in options:
             if key not in fields:

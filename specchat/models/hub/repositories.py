@@ -66,7 +66,10 @@ def total_bytes(source: HubSource) -> int:
 
 def fetch_from_hub(listing: Listing, path: str, parts: Path, meter: Meter) -> Path:
     """One file of the repository, unverified; the client goes on with a file that was begun.
-    Raises WeightsError: no such file, no network, no space."""
+
+    Raises:
+        WeightsError: no such file, no network, no space.
+    """
     if path not in listing.files:
         raise WeightsError(f"{listing.repo} has no file {path!r}{meant(path, listing.files)}")
     home = private_dir(parts / f"hub-{listing.commit[:12]}")

@@ -38,7 +38,12 @@ class FoundDrafter:
 
 def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, FoundDrafter]:
     """Every trained drafter that is here, by name. Of two with one name the user's own wins, then the fetched one.
-    Reads descriptions and sizes, no weights. `methods`: names of the methods that have weights."""
+
+    Reads descriptions and sizes, no weights.
+
+    Args:
+        methods: names of the methods that have weights.
+    """
     fetched = [spec for spec in catalog.drafters.values() if model_state.state(spec).kind == "ready"]
     found = [_found(folder, "shipped", methods) for folder in _folders(shipped_drafters_dir())]
     found += [_fetched(spec, methods) for spec in fetched]
@@ -105,7 +110,10 @@ def drafters_fitting(
     catalog: Catalog, target: ModelSpec, methods: Collection[str], target_sha256: Callable[[], str]
 ) -> TrainedDrafters:
     """The trained drafters as this target sees them; weights that fit are verified by reading them.
-    `target_sha256`: the checksum of the target's weights; asked for only where there are drafters."""
+
+    Args:
+        target_sha256: the checksum of the target's weights; asked for only where there are drafters.
+    """
     found = found_drafters(catalog, methods)
     fitting: list[TrainedDrafter] = []
     refused: dict[str, RefusedDrafter] = {}

@@ -37,8 +37,15 @@ class Group:
     def __init__(
         self, store: Any, rank: int, size: int, address: str = "127.0.0.1", patience_s: float = PATIENCE_S
     ) -> None:
-        """Meet the others; waits for all of them. `store`: where the ranks find each other. `address`: of this machine,
-        by which the others reach it; empty where gloo is to find out. Raises RanksLost: some do not come."""
+        """Meet the others; waits for all of them.
+
+        Args:
+            store: where the ranks find each other.
+            address: of this machine, by which the others reach it; empty where gloo is to find out.
+
+        Raises:
+            RanksLost: some do not come.
+        """
         self.rank, self.size = rank, size
         self._store, self._patience = store, timedelta(seconds=patience_s)
         options = _gloo._Options()

@@ -64,7 +64,11 @@ def let_join(
     devices: list[str], at: str, cancelled: Callable[[], bool] = lambda: False, patience_s: float = PATIENCE_S
 ) -> Ranks:
     """Wait until a rank has joined for every device but the first, which is ours.
-    Raises UsageError: nothing can listen there, or there is no secret. RanksLost: not all of them come."""
+
+    Raises:
+        UsageError: nothing can listen there, or there is no secret.
+        RanksLost: not all of them come.
+    """
     key, (host, port), size = join_key(), address_of(at), len(devices)
     store = _tcp_store(host, 0, size, is_master=True)
     name, until = secrets.token_hex(), time.monotonic() + STARTING_S
@@ -90,8 +94,12 @@ def let_join(
 
 
 def joined(at: str) -> Group:
-    """Join the ranks at this address; waits until they are there. Raises UsageError: the address is none, or there is
-    no secret. EngineError: nobody is there, or the secrets differ."""
+    """Join the ranks at this address; waits until they are there.
+
+    Raises:
+        UsageError: the address is none, or there is no secret.
+        EngineError: nobody is there, or the secrets differ.
+    """
     key, (host, port), until = join_key(), address_of(at), time.monotonic() + STARTING_S
     while True:
         try:

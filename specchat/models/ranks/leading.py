@@ -75,7 +75,10 @@ class Ranks:
     @contextmanager
     def told(self, message: p.Message) -> Iterator[Group]:
         """Tell the ranks what they are to do, and do the same inside. What fails inside parts the ranks for good.
-        Raises RanksLost: a rank has gone, or has gone before."""
+
+        Raises:
+            RanksLost: a rank has gone, or has gone before.
+        """
         with self._lock:
             if self.lost:
                 raise RanksLost(self.lost)
@@ -96,8 +99,16 @@ class Ranks:
     def network(
         self, shape: Shape, source: WeightSource, name: str, path: Path, precision: str, rounds: bool = False
     ) -> tuple[LeadingNetwork, list[int]]:
-        """A network over all ranks, of the weights at `path` on this machine, and the bytes of each rank's; `rounds`:
-        whether all are had in 4 bits. Raises ModelError: a rank could not load its share; says which, and why."""
+        """A network over all ranks, and the bytes of each one's weights.
+
+        Args:
+            name: of the model.
+            path: where its weights lie on this machine.
+            rounds: whether the source rounds all weights to 4 bits.
+
+        Raises:
+            ModelError: a rank could not load its share; says which, and why.
+        """
         holder, device = _Holder(), torch.device(self.devices[0])
         number, devices, threads = self.number(holder), list(self.devices), torch.get_num_threads()
         load = p.Load(
@@ -145,7 +156,12 @@ class LeadingNetwork:
     """
 
     def __init__(self, ranks: Ranks, inner: RankNetwork, source: WeightSource, number: int, holder: _Holder) -> None:
-        """The others hold their shares already. `source`: all weights, prepared. `number`: of the network."""
+        """The others hold their shares already.
+
+        Args:
+            source: all weights, prepared.
+            number: of the network.
+        """
         self.ranks, self.inner, self.number, self._holder = ranks, inner, number, holder
         self.shape = inner.whole
         self.precision, self.device, self.nbytes = inner.precision, inner.device, inner.nbytes

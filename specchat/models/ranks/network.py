@@ -44,7 +44,10 @@ _COLUMNS = ("o", "down")
 @dataclass(frozen=True)
 class Share:
     """One rank's part of every layer, and of the rows of embedding and head.
-    `kv_heads`: heads of keys and values, with all heads of queries that read them."""
+
+    Args:
+        kv_heads: heads of keys and values, with all heads of queries that read them.
+    """
 
     rank: int
     kv_heads: range
@@ -71,7 +74,10 @@ class Share:
 
 def shares_of(shape: Shape, ranks: int) -> tuple[Share, ...]:
     """A share for each rank: whole heads, and so many channels that all shares have about the same number of weights.
-    Raises UsageError: there are too few heads of keys and values; says how many ranks can share them."""
+
+    Raises:
+        UsageError: there are too few heads of keys and values; says how many ranks can share them.
+    """
     channels_together = GROUP if shape.inner % GROUP == 0 and shape.inner // GROUP >= ranks else 1
     pieces = shape.inner // channels_together
     most = min(shape.kv_heads, pieces, shape.vocab_size)
@@ -231,8 +237,12 @@ class RankNetwork(EagerNetwork):
 
 
 def rank_network(shape: Shape, source: WeightSource, precision: str, device: torch.device, group: Group) -> RankNetwork:
-    """This rank's share, read from the source. Raises UsageError: so many ranks cannot share the weights. DamagedModel:
-    the source's weights are not those of the shape."""
+    """This rank's share, read from the source.
+
+    Raises:
+        UsageError: so many ranks cannot share the weights.
+        DamagedModel: the source's weights are not those of the shape.
+    """
     shares = shares_of(shape, group.size)
     check_weights(source, shape)
     share = shares[group.rank]
@@ -268,8 +278,12 @@ class Follower:
 
     @torch.inference_mode()
     def run(self) -> None:
-        """Follow. Raises RanksLost: the first rank, or another, has gone. PlanRefused: the plan contradicts itself, or
-        what is held here."""
+        """Follow.
+
+        Raises:
+            RanksLost: the first rank, or another, has gone.
+            PlanRefused: the plan contradicts itself, or what is held here.
+        """
         while True:
             envelope = self._group.announced()
             for held in (self._caches, self._adapters, self._networks):

@@ -34,8 +34,14 @@ class PlanMessage(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class Load(PlanMessage, tag=0):
-    """Load this rank's share of a model's weights, which lie at `path` on the first rank's machine, and report. The
-    fingerprint is compared with theirs; `rounds`: whether all weights are had in 4 bits."""
+    """Load this rank's share of a model's weights, and report.
+
+    Args:
+        path: where they lie on the first rank's machine.
+        devices: of each rank.
+        fingerprint: of the weights, to compare.
+        rounds: whether all weights are had in 4 bits.
+    """
 
     network: Number
     name: str

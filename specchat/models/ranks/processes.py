@@ -28,10 +28,15 @@ _ENDING_S = 2.0
 
 
 def start_here(devices: Sequence[str], threads: int, cancelled: Callable[[], bool] = lambda: False) -> Ranks:
-    """Start a process with so many threads on this machine for every device but the first, which is ours.
+    """Start a process on this machine for every device but the first, which is ours.
 
-    They find us by a file that this user alone can read, and are ended when we end. Raises RanksLost: a process ended
-    before it was there, or is not there in time.
+    They find us by a file that this user alone can read, and are ended when we end.
+
+    Args:
+        threads: of each process.
+
+    Raises:
+        RanksLost: a process ended before it was there, or is not there in time.
     """
     folder = Path(tempfile.mkdtemp(prefix="specchat-ranks-"))
     size = len(devices)
@@ -78,7 +83,10 @@ def start_here(devices: Sequence[str], threads: int, cancelled: Callable[[], boo
 
 def wait_for_all(all_there: Callable[[], bool], death: Callable[[], str], cancelled: Callable[[], bool]) -> None:
     """Return once the other ranks are there.
-    Raises RanksLost: one of them has ended, or they are not there in time, or nobody waits any more."""
+
+    Raises:
+        RanksLost: one of them has ended, or they are not there in time, or nobody waits any more.
+    """
     until = time.monotonic() + STARTING_S
     while not all_there():
         if told := death():

@@ -104,8 +104,13 @@ class TargetLink:
         say: Callable[[str], None] = lambda text: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start the process and have it load the model. Raises TargetLost: it cannot be reached, or is another version.
-        ModelError: it cannot load the model; says why. Cancelled: nobody waits any more."""
+        """Start the process and have it load the model.
+
+        Raises:
+            TargetLost: it cannot be reached, or is another version.
+            ModelError: it cannot load the model; says why.
+            Cancelled: nobody waits any more.
+        """
         self.at, self._opening, self._start = at, opening, start
         self.generation, self.lost = 0, ""
         self.embedded: dict[int, Tensor] = {}
@@ -122,7 +127,10 @@ class TargetLink:
 
     def reopen(self, waiting: Callable[[], None] = lambda: None) -> None:
         """Start it anew where it was lost; raises as at first, and may be tried again.
-        `waiting`: called again and again until it has answered; what it raises ends the attempt."""
+
+        Args:
+            waiting: called again and again until it has answered; what it raises ends the attempt.
+        """
         with self._lock:
             if self.lost:
                 facts = self._open(waiting)

@@ -169,7 +169,11 @@ class Said(PlanMessage, tag=1):
 
 
 class Opened(PlanMessage, tag=2):
-    """The model is loaded. `files`: those of its tokenizer and chat template; none for the scripted model."""
+    """The model is loaded.
+
+    Args:
+        files: those that its tokenizer and chat template are made of; none for the scripted model.
+    """
 
     vocab_size: Annotated[int, msgspec.Meta(gt=0, lt=1 << 24)]
     hidden_size: Number

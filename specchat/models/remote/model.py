@@ -367,7 +367,11 @@ TOKENIZER_FILES = (
 
 def load_remote(name: str, settings: Settings, say: Callable[[str], None], cancelled: Callable[[], bool]) -> Loaded:
     """The model of this name at `settings.target_at`.
-    Raises TargetLost: it cannot be reached. ModelError: it cannot be loaded there, or its tokenizer not here."""
+
+    Raises:
+        TargetLost: it cannot be reached.
+        ModelError: it cannot be loaded there, or its tokenizer not here.
+    """
     s = settings
     opening = m.Open(m.PROTOCOL, name, s.dtype, s.kernels, s.backend)
     return loaded_at(connect(s.target_at, opening, say, cancelled), name)

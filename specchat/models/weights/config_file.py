@@ -141,7 +141,10 @@ _MOST_BYTES = 256 << 20
 @contextmanager
 def opened_file(file: Path) -> Iterator[BinaryIO]:
     """The file, opened to be read. Pipes and devices are refused: a reader would wait for them.
-    Raises WeightsError: it cannot be opened, or reading fails."""
+
+    Raises:
+        WeightsError: it cannot be opened, or reading fails.
+    """
     try:
         with open_regular(file) as opened:
             yield opened
@@ -183,8 +186,13 @@ _ROTATIONS = ("rope_parameters", "rope_scaling")
 
 def read_config(file: Path, named: Path | None = None) -> dict[str, Any]:
     """The configuration of the network that writes text: its own `text_config` before what stands around it.
-    `named`: the file that it was made from, for errors.
-    Raises WeightsError: it cannot be read, or a value in it is of the wrong kind or out of bounds."""
+
+    Args:
+        named: the file that it was made from, for errors.
+
+    Raises:
+        WeightsError: it cannot be read, or a value in it is of the wrong kind or out of bounds.
+    """
     said = read_object(file)
     inner = said.get("text_config") or {}
     if not isinstance(inner, dict):

@@ -22,7 +22,10 @@ _LONGEST = 300
 @contextmanager
 def one_line(what: str) -> Iterator[None]:
     """Whatever a library raises inside becomes `what: reason`. Cancelling and our own errors pass.
-    Raises ModelError: in place of what was raised."""
+
+    Raises:
+        ModelError: in place of what was raised.
+    """
     try:
         yield
     except SpecchatError:

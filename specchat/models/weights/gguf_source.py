@@ -30,7 +30,11 @@ if TYPE_CHECKING:  # imported where a file is read: weights of other formats nee
 @dataclass(frozen=True)
 class StoredTensor:
     """One tensor as it lies in the file: rows of packed blocks.
-    `shape`: torch's order, the row length last. `data`: (rows, bytes per row) uint8, a view of the file."""
+
+    Args:
+        shape: torch's order, the row length last.
+        data: (rows, bytes per row) uint8, a view of the file.
+    """
 
     name: str
     shape: tuple[int, ...]

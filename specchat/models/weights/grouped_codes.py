@@ -38,8 +38,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Levels:
-    """A scale or a minimum per group: a factor, or a factor of several groups times a step of each. `factors`: (out, in
-    / group / per) float16. `steps`: (out, in / group) int8; None where each group has its own factor."""
+    """A scale or a minimum per group: a factor, or a factor of several groups times a step of each.
+
+    Args:
+        factors: (out, in / group / per) float16.
+        steps: (out, in / group) int8; None where each group has its own factor.
+    """
 
     factors: Tensor
     steps: Tensor | None = None
@@ -68,7 +72,11 @@ class Levels:
 
 @dataclass(frozen=True)
 class Codes:
-    """Weights of some rows. `numbers`: (out, in) uint8, the codes."""
+    """Weights of some rows.
+
+    Args:
+        numbers: (out, in) uint8, the codes.
+    """
 
     layout: Layout
     numbers: Tensor

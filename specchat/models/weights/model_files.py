@@ -178,7 +178,10 @@ def _refused_architecture(architecture: str) -> str:
 
 def refused_layers(config: Mapping[str, Any], own: bool) -> str:
     """Why layers of a configuration cannot go back to before a rejected draft, empty where they can.
-    `own`: whether our own decoder runs them, whose cache keeps what a sliding window leaves behind."""
+
+    Args:
+        own: whether our own decoder runs them, whose cache keeps what a sliding window leaves behind.
+    """
     kinds = config.get("layer_types") or config.get("layers_block_type") or ()
     strange = sorted(set(kinds) - REWINDABLE - (_RECURRENT_LAYERS if config.get("model_type") in HYBRIDS else set()))
     if strange:
@@ -234,7 +237,11 @@ def parameters_of(size: int, *, gguf: bool) -> int:
 
 def processor_precision(wanted: str, *, quantised: bool, own: bool) -> str:
     """The precision in which a processor runs a model: `auto` takes the fastest that keeps what the file holds.
-    `quantised`: whether the weights come in about 4 bits. `own`: whether our own decoder runs the model."""
+
+    Args:
+        quantised: whether the weights come in about 4 bits.
+        own: whether our own decoder runs the model.
+    """
     if wanted != "auto":
         return wanted
     if own and quantised:

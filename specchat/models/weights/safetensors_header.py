@@ -47,7 +47,10 @@ def tensors_in(folder: Path) -> dict[str, TensorEntry]:
 
 def weight_files(folder: Path) -> list[Path]:
     """The files that hold the folder's weights: those that an index names, or else all.
-    Raises WeightsError: an index that cannot be read, or that names what is not there."""
+
+    Raises:
+        WeightsError: an index that cannot be read, or that names what is not there.
+    """
     return [folder / file for file in _files(folder)]
 
 

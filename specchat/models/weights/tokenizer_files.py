@@ -115,7 +115,10 @@ class _Parts(TypedDict, total=False):
 
 def refuse_growth(file: Path) -> None:
     """Refuse a tokenizer.json whose parts together may make text more than MOST_GROWTH times as long.
-    Raises WeightsError: names the file and the part, or says that the file cannot be read."""
+
+    Raises:
+        WeightsError: names the file and the part, or says that the file cannot be read.
+    """
     said, together = _parts_of(file), 1
     for name in _Parts.__annotations__:
         parts = list(_single_parts(said.get(name)))

@@ -291,7 +291,10 @@ _TOKENS, _SCORES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "sc
 
 def refused_lists(header: GgufHeader) -> str:
     """What is wrong with the lists of which transformers makes a tokenizer; empty where nothing is.
-    `header`: read with its lists of texts."""
+
+    Args:
+        header: read with its lists of texts.
+    """
     count = header.texts.get(_TOKENS, (0, 0))[1]
     if not count:
         return f"{_TOKENS} = {header.said(_TOKENS)}, and a list of texts is needed"

@@ -77,7 +77,11 @@ GROUP = 32
 @dataclass(frozen=True)
 class FourBit:
     """Weights as w = numbers · scale + minimum, a scale and a minimum per GROUP weights of a row.
-    `numbers`: (out, in) uint8, 0 to 15. `scale`, `minimum`: (out, in / GROUP) float32."""
+
+    Args:
+        numbers: (out, in) uint8, 0 to 15.
+        scale, minimum: (out, in / GROUP) float32.
+    """
 
     numbers: Tensor
     scale: Tensor
