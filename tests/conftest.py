@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from compile_once import share_compiled
-from distribution import TerminalTestsLast, wants_workers, workers
+from distribution import TerminalTestsLast, compile_share, wants_workers, workers
 from hypothesis import settings as hypothesis_settings
 from preloading import preloaded, preloaded_app, preloaded_server, whole_app  # noqa: F401
 
@@ -50,7 +50,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile C sources once for all workers, for what tests start, and for later runs."""
+    """Compile Python files once for all workers, and C sources for what tests start and for later runs too."""
+    compile_share(config, Path("specchat").rglob("*.py"), Path("tests").rglob("test_*.py"))
     cache = None
     if config.pluginmanager.hasplugin("cacheprovider"):
         with suppress(OSError):  # this folder cannot be written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distribution import TERMINALS, drives_terminal, wants_workers
+from distribution import TERMINALS, compile_share, drives_terminal, wants_workers
 
 TESTS = Path(__file__).parent
 
@@ -126,3 +127,29 @@ def test_all_cores_are_used_unless_the_call_says_otherwise(
 ) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     assert wants_workers(config(arguments, **options)) is wanted
+
+
+def test_each_file_is_compiled_by_one_worker_and_pytest_reads_that(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    files = [tmp_path / f"test_{number}.py" for number in range(4)]
+    for file in files:
+        file.write_text("value = 1", encoding="utf-8")
+    told = []
+    for worker in range(2):
+        config: Any = SimpleNamespace(
+            workerinput={"workerid": f"gw{worker}", "workercount": 2},
+            stash=pytestconfig.stash,
+            getini=pytestconfig.getini,
+        )
+        compile_share(config, [], files)
+        told.append({file.name.split(".")[0] for file in (tmp_path / "__pycache__").iterdir()})
+    assert told == [{"test_0", "test_2"}, {"test_0", "test_1", "test_2", "test_3"}]
+
+    changed = files[0].stat()
+    files[0].write_text("value = 2", encoding="utf-8")
+    os.utime(files[0], ns=(changed.st_atime_ns, changed.st_mtime_ns))
+    hook = pytestconfig.pluginmanager.rewrite_hook
+    spec = importlib.util.spec_from_file_location("test_0", files[0], loader=hook)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    hook.exec_module(module)  # type: ignore[attr-defined]  # of the interface of a loader
+    assert module.value == 1
