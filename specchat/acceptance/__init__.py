@@ -1,14 +1,6 @@
 """Acceptance rules decide which guesses stand. This table is all that listing them needs."""
 
-from specchat.acceptance.options import (
-    FairOptions,
-    JudgeOptions,
-    LenientOptions,
-    NestOptions,
-    RollbackOptions,
-    TransferOptions,
-    TypicalOptions,
-)
+import specchat.acceptance.options as options
 from specchat.registry import TRAINED_WEIGHTS, Method, Table
 
 ACCEPTANCE_RULES = Table(
@@ -54,7 +46,7 @@ ACCEPTANCE_RULES = Table(
         "keep what the target holds likely enough, given how undecided it is; the longest such path",
         "Medusa arXiv:2401.10774",
         lossless="no",
-        options=TypicalOptions,
+        options=options.TypicalOptions,
     ),
     Method(
         "lenient",
@@ -62,7 +54,7 @@ ACCEPTANCE_RULES = Table(
         "accept draws as if the draft had held them less likely than it did",
         "DistillSpec arXiv:2310.08461, Speculative Decoding arXiv:2211.17192",
         lossless="no",
-        options=LenientOptions,
+        options=options.LenientOptions,
     ),
     Method(
         "rollback",
@@ -70,7 +62,7 @@ ACCEPTANCE_RULES = Table(
         "keep guesses until the target finds one too unlikely",
         "BiLD arXiv:2302.07863",
         lossless="no",
-        options=RollbackOptions,
+        options=options.RollbackOptions,
     ),
     Method(
         "transfer",
@@ -78,7 +70,7 @@ ACCEPTANCE_RULES = Table(
         "move the target's distribution towards the draft's before draws are tested",
         "RAPID arXiv:2502.20330",
         lossless="no",
-        options=TransferOptions,
+        options=options.TransferOptions,
     ),
     Method(
         "nest",
@@ -86,7 +78,7 @@ ACCEPTANCE_RULES = Table(
         "mix the target's distribution with copies from the text, and copy whole spans where those are trusted",
         "NEST arXiv:2405.19325",
         lossless="no",
-        options=NestOptions,
+        options=options.NestOptions,
     ),
     Method(
         "fair",
@@ -94,7 +86,7 @@ ACCEPTANCE_RULES = Table(
         "of the likely guesses take the one that depends least on who the prompt is about",
         "AMBEDKAR arXiv:2509.02133",
         lossless="no",
-        options=FairOptions,
+        options=options.FairOptions,
     ),
     Method(
         "judge",
@@ -102,7 +94,7 @@ ACCEPTANCE_RULES = Table(
         "as follow, and keep guesses that a trained judge finds right by the target's states",
         "Judge Decoding arXiv:2501.19309",
         lossless="no",
-        options=JudgeOptions,
+        options=options.JudgeOptions,
         requires=(TRAINED_WEIGHTS,),
     ),
 )

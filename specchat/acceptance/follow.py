@@ -32,7 +32,6 @@ class Follow(AcceptanceRule):
     lossless = True
 
     def __init__(self, options: NoOptions) -> None:
-
         draw_library()  # so that no round waits for the compiler
 
     def needs(self, sampling: Sampling) -> HeadNeeds:

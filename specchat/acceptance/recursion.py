@@ -169,7 +169,7 @@ class MultiStep(AcceptanceRule):
         return walk(tree, reading, lambda node: token_after(tree, node, reading, context))
 
 
-class Recursive(AcceptanceRule):
+class Recursive(MultiStep):
     """Try the children of a node in turn; each was drawn from q without the ones before it.
 
     What earlier children cover is taken from both laws, so as many children as q has tokens are sure to cover p.
@@ -178,8 +178,4 @@ class Recursive(AcceptanceRule):
     the tree policy's business (`expansion` is its constant tree; its stochastic beam search is another policy).
     """
 
-    lossless = True
     wanted = DrawKind.WOR
-
-    def judge(self, tree: TokenTree, reading: Reading, context: Context) -> Verdict:
-        return walk(tree, reading, lambda node: token_after(tree, node, reading, context))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -124,28 +123,12 @@ class LayerSkip(ViewDrafter):
         self.use(self._view(self.search.best))
 
     def _view(self, skipped: Skipped) -> Model:
-        return self._target.view(skip_attention=skipped.attention, skip_mlp=skipped.mlp)
+        attention, mlp = ([place // 2 for place in skipped if place % 2 == kind] for kind in (0, 1))
+        return self._target.view(skip_attention=attention, skip_mlp=mlp)
 
 
-@dataclass(frozen=True)
-class Skipped:
-    """Sub-layers that are left out: the attention of some layers and the MLP of some."""
-
-    attention: tuple[int, ...] = ()
-    mlp: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, places: Sequence[int]) -> Skipped:
-        """From places among all sub-layers: twice the layer, and one more for an MLP."""
-        return cls(
-            tuple(sorted(place // 2 for place in places if place % 2 == 0)),
-            tuple(sorted(place // 2 for place in places if place % 2)),
-        )
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """What `of` makes it from."""
-        return tuple(sorted([*(2 * layer for layer in self.attention), *(2 * layer + 1 for layer in self.mlp)]))
+Skipped = tuple[int, ...]
+"""Sub-layers that are left out, ascending: twice the layer for its attention, and one more for its MLP."""
 
 
 class LayerSearch:
@@ -164,7 +147,7 @@ class LayerSearch:
         """Nothing tried yet; sets leave out this share of all sub-layers."""
         self._places = list(range(2, 2 * layers - 2))
         self.size = min(len(self._places), round(ratio * 2 * layers))
-        self._tried: list[tuple[tuple[int, ...], float]] = []
+        self._tried: list[tuple[Skipped, float]] = []
         self._fruitless = 0
         self.best = self._evenly()
         self.score = -1.0
@@ -190,7 +173,7 @@ class LayerSearch:
 
     def learn(self, skipped: Skipped, score: float) -> bool:
         """Remember a trial; whether it was the best so far."""
-        self._tried.append((skipped.places, score))
+        self._tried.append((skipped, score))
         better = score > self.score
         self._fruitless = 0 if better else self._fruitless + 1
         if better:
@@ -202,17 +185,19 @@ class LayerSearch:
 
     def restore(self, saved: object) -> None:
         """Begin again with saved trials, without sets of another size; ValueError if these are no saved trials."""
-        trials = [_trial(each) for each in _list(saved)]
+        if not isinstance(saved, list):
+            raise ValueError(f"a list of trials was expected, not {type(saved).__name__}")
+        trials = [_trial(each) for each in saved]
         self._tried, self._fruitless, self.score = [], 0, -1.0
         self.best = self._evenly()
         for places, score in trials[:MOST_TRIALS]:
             if len(places) == self.size and set(places) <= set(self._places):
-                self.learn(Skipped.of(places), score)
+                self.learn(places, score)
 
     def _evenly(self) -> Skipped:
         """Sub-layers at equal distances."""
         count = len(self._places)
-        return Skipped.of([self._places[(2 * at + 1) * count // (2 * self.size)] for at in range(self.size)])
+        return tuple(self._places[(2 * at + 1) * count // (2 * self.size)] for at in range(self.size))
 
     def _promising(self) -> Skipped:
         """The set with the highest score that the linear model holds possible, sub-layer by sub-layer."""
@@ -227,17 +212,11 @@ class LayerSearch:
         return self._least(-(effect + _OPTIMISM * covariance.diagonal().sqrt()))
 
     def _least(self, values: torch.Tensor) -> Skipped:
-        return Skipped.of([self._places[at] for at in values.argsort()[: self.size].tolist()])
+        return tuple(sorted(self._places[at] for at in values.argsort()[: self.size].tolist()))
 
 
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise ValueError(f"a list was expected, not {type(value).__name__}")
-    return value
-
-
-def _trial(value: object) -> tuple[tuple[int, ...], float]:
+def _trial(value: object) -> tuple[Skipped, float]:
     match value:
         case [list(places), float(score) | int(score)] if all(type(place) is int for place in places):
-            return tuple(places), float(score)
+            return tuple(sorted(places)), float(score)
     raise ValueError("a trial is a list of sub-layers and a score")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from specchat.core.budget import Budget
 from specchat.core.compiled_guessing import GrowthPlan, RankShape
@@ -18,24 +20,30 @@ from specchat.trees.growth import Growth
 from specchat.trees.options import ExpansionOptions, RankPath, RsdCOptions
 
 
+@dataclass(frozen=True)
 class StaticShape:
-    """How many children every path of ranks gets that has some; () is the root.
+    """How many children every path of ranks gets that has some; () is the root."""
 
-    Attributes:
-        children: path → how many.
-        as_numbers: the same for compiled code; None without any path.
-    """
+    children: Mapping[RankPath, int]
 
-    def __init__(self, children: Mapping[RankPath, int]) -> None:
-        self.children = children
-        self.as_numbers = _as_numbers(children) if () in children else None
+    @cached_property
+    def as_numbers(self) -> RankShape | None:
+        """The same for compiled code; None without any path."""
+        paths = sorted(self.children, key=len)
+        number = {path: at for at, path in enumerate(paths)}
+        widths, begins, below = array("i"), array("i"), array("i")
+        for path in paths:
+            widths.append(self.children[path])
+            begins.append(len(below))
+            below.extend(number.get((*path, rank), -1) for rank in range(self.children[path]))
+        return RankShape(widths, begins, below) if () in self.children else None
 
 
 def grow_by_ranks(drafter: Drafter, context: Context, budget: Budget, shape: StaticShape) -> TokenTree:
     """The frozen tree of this shape, as far as prices and proposals go."""
     if shape.as_numbers is not None:
-        tree = drafter.grow_at_once(context, GrowthPlan(budget, levels=True, shape=shape.as_numbers))
-        if tree is not None:
+        plan = GrowthPlan(budget, levels=True, shape=shape.as_numbers)
+        if (tree := drafter.grow_at_once(context, plan)) is not None:
             return tree
     growth, children = Growth(context, budget), shape.children
     level: dict[RankPath, int] = {(): ROOT}
@@ -48,17 +56,6 @@ def grow_by_ranks(drafter: Drafter, context: Context, budget: Budget, shape: Sta
             for rank, child in growth.consider(node, guesses[: children[path]]).items()
         }
     return growth.best_tree()
-
-
-def _as_numbers(children: Mapping[RankPath, int]) -> RankShape:
-    paths = sorted(children, key=len)
-    number = {path: at for at, path in enumerate(paths)}
-    widths, begins, below = array("i"), array("i"), array("i")
-    for path in paths:
-        widths.append(children[path])
-        begins.append(len(below))
-        below.extend(number.get((*path, rank), -1) for rank in range(children[path]))
-    return RankShape(widths, begins, below)
 
 
 def grow_by_levels(drafter: Drafter, context: Context, budget: Budget, widths: Sequence[int]) -> TokenTree:

@@ -36,8 +36,8 @@ class Graph(TreePolicy):
         self._length = options.repeat + 1
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        tree = drafter.grow_at_once(context, GrowthPlan(budget, levels=True, repeat=self._length))
-        if tree is not None:
+        plan = GrowthPlan(budget, levels=True, repeat=self._length)
+        if (tree := drafter.grow_at_once(context, plan)) is not None:
             return tree
         growth, width = Growth(context, budget), budget.width
         drafted: dict[Suffix, int] = {}
@@ -57,7 +57,8 @@ class Graph(TreePolicy):
         """The nodes of a level that the drafter is to be asked about, in their order; the others are linked."""
         asked: list[int] = []
         for node in sorted(level, key=growth.worth, reverse=True):
-            suffix = self._suffix(node, growth.tree, context)
+            path = growth.tree.path_tokens(node)
+            suffix = tuple([*context.history[-self._length :], *path][-self._length :])
             source = drafted.get(suffix)
             worthier = source is None or growth.worth(source) < growth.worth(node)
             if source is None or worthier or source in (ROOT, *growth.tree.path(node)):
@@ -67,10 +68,6 @@ class Graph(TreePolicy):
             else:
                 links[node] = source
         return sorted(asked)
-
-    def _suffix(self, node: int, tree: TokenTree, context: Context) -> Suffix:
-        path = tree.path_tokens(node)
-        return tuple([*context.history[-self._length :], *path][-self._length :])
 
 
 def unfold(growth: Growth, links: Mapping[int, int], width: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,8 +46,7 @@ class Sequoia(TreePolicy):
     def __init__(self, options: SequoiaOptions) -> None:
         self._prior = options.by_rank()
         self._relearn = options.relearn
-        self._tries: list[int] = []
-        self._hits: list[int] = []
+        self._tries, self._hits = Counter[int](), Counter[int]()  # by rank
         self._verify_s = RecentLinearFit()
         self._level_s = 0.0
         self._rounds = 0
@@ -70,8 +70,7 @@ class Sequoia(TreePolicy):
         found = []
         for rank in range(width):
             prior = self._prior[min(rank, len(self._prior) - 1)]
-            tries, hits = (self._tries[rank], self._hits[rank]) if rank < len(self._tries) else (0, 0)
-            found.append((hits + _PRIOR_TRIES * prior) / (tries + _PRIOR_TRIES))
+            found.append((self._hits[rank] + _PRIOR_TRIES * prior) / (self._tries[rank] + _PRIOR_TRIES))
         while len(found) > 1 and found[-1] < _LEAST_RATE:
             found.pop()
         return found
@@ -104,9 +103,6 @@ class Sequoia(TreePolicy):
         asked = (ROOT, *path) if round.verdict.bonus is not None else (ROOT, *path)[:-1]
         for node, stood in zip(asked, [*path, None], strict=False):
             for rank, child in enumerate(tree.children(node)):
-                if rank == len(self._tries):
-                    self._tries.append(0)
-                    self._hits.append(0)
                 self._tries[rank] += 1
                 self._hits[rank] += child == stood
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from specchat.core.budget import Budget
@@ -58,10 +59,7 @@ class Template(TreePolicy):
 
 def worth(path: RankPath, rates: Sequence[float]) -> float:
     """How likely the whole path is to stand: the product of its ranks' rates; ranks without one share the last."""
-    product = 1.0
-    for rank in path:
-        product *= rates[min(rank, len(rates) - 1)]
-    return product
+    return math.prod(rates[min(rank, len(rates) - 1)] for rank in path)
 
 
 def best_by_depth(counts: Sequence[int], rates: Sequence[float], width: int) -> tuple[RankPath, ...]:
