@@ -19,7 +19,6 @@ NEVER_SURE = 2.0
 _MOST_ROWS = 1024
 """Trees for which a network reads more are grown level by level."""
 
-
 Cell = tuple[tuple[str, int], ...]
 """Who proposed a token and how surely: guesses that share a cell are trusted alike."""
 

@@ -10,17 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.drafting_networks import LearningDraft
 from specchat.core.reading import Reading
-from specchat.core.request import DEFAULT_REQUEST, EVERYTHING, FIRST, HeadNeeds
+from specchat.core.request import DEFAULT_REQUEST
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
 from specchat.core.tree import ROOT, TokenTree, point
-from specchat.drafters.compiled_search import CompiledDrafter
+from specchat.drafters.draft_model import LearningDrafter
 from specchat.drafters.options import CrossVocabularyOptions
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import (
@@ -144,7 +143,7 @@ class _Place(NamedTuple):
     owed: tuple[int, ...] = ()
 
 
-class CrossVocabulary(CompiledDrafter):
+class CrossVocabulary(LearningDrafter):
     """Lets any model draft for any other: texts go over as characters, guesses come back as the target's tokens.
 
     The draft model keeps the text in tokens of its own and grows a tree of its own. A draft token that the target has
@@ -166,46 +165,15 @@ class CrossVocabulary(CompiledDrafter):
     """
 
     def __init__(self, options: CrossVocabularyOptions, parts: Parts) -> None:
-        assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
-        super().__init__(parts.proposer)
-        self._model = parts.draft_model
-        self._vocab_size = parts.vocab_size
+        super().__init__(options, parts)
         self._translation = TokenTranslation(parts.resources.differing_tables)
         self._text = TranslatedText(self._translation)
-        self._tree: TokenTree | None = None
         self._draft: TokenTree | None = None
-        self._begun = 0  # tokens of the text that its tree goes on from
-        self._root_tokens: list[int] = []  # the same text as draft tokens
+        self._root_tokens: list[int] = []  # the text that its tree goes on from, as draft tokens
         self._places: dict[int, _Place] = {}  # by node of the target's tree
         self._translated: dict[int, tuple[TranslatedGuesses, int]] = {}  # by the same: its guesses, and its row there
         self._said = LikeliestByNode[None]()  # by node of the draft model's tree
         self._network: TranslatedNetwork | None = None  # what compiled code reads with
-        self._stop: StopHead | None = None
-        if options.stop < 1.0:
-            self._stop = StopHead(self._model.hidden_size, options.stop, parts.draft_sha256)
-        self._unused_head = b""
-        own = parts.name == "cross_vocabulary"
-        self._learning = parts.learning(options.divergence, options.topics) if own else None
-        self._states: dict[int, Tensor] = {}  # by node of the draft model's tree, where they are looked at
-
-    @property
-    def needs(self) -> HeadNeeds:
-        """The target's laws, where it learns from replies."""
-        return EVERYTHING if self._learning is not None and self._learning.wanted else FIRST
-
-    def save_state(self) -> bytes:
-        """The stopping head."""
-        return self._unused_head if self._stop is None else self._stop.to_bytes()
-
-    def restore_state(self, state: bytes) -> None:
-        if self._stop is None:
-            self._unused_head = state
-        else:
-            self._stop.restore(state)
-
-    @property
-    def passes(self) -> int:
-        return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, and learn the n-grams that its tokens are."""

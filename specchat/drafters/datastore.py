@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from torch import Tensor
@@ -24,7 +24,6 @@ from specchat.indexes.running_estimates import LearntRates
 _TEXT_MATCHES = 2
 """How many of the text's longest matches are used; of the datastore only the longest is."""
 
-
 TEXT, STORE, STATES = "datastore text", "datastore", "datastore states"
 """Names of proposers in the tree: a match in the text, one in the datastore, or places there with like states."""
 
@@ -37,7 +36,7 @@ _LOOKED_AHEAD = 32
 _NEGLIGIBLE = 0.02
 """Matches that would share less probability than this are ignored."""
 
-_count = itemgetter(1)
+_count, _length = itemgetter(1), attrgetter("length")
 
 
 class _Heard(NamedTuple):
@@ -91,9 +90,8 @@ class DatastoreDrafter(Drafter):
         self._heard: dict[tuple[int, ...], list[_Heard]] = {}  # this round's matches, by path below the root
         self._near: StateNeighbours | None = None
         self._state: tuple[int, Tensor] | None = None  # (tokens of the text up to it, (d,) the last one's state)
-        self._found: list[tuple[int, float, list[int]]] | None = (
-            None  # this round's: place, share, root and what follows
-        )
+        # This round's places: each with its share, and with the root and what follows there.
+        self._found: list[tuple[int, float, list[int]]] | None = None
         header, stores = self._store.header, parts.resources.datastores
         same_target = stores is not None and header.target == stores.target
         shown = header.state_width == parts.target.hidden_size and header.state_layer < parts.target.layers
@@ -210,12 +208,10 @@ class DatastoreDrafter(Drafter):
         """All of them in the order in which they are used."""
         heard = [_Heard(TEXT, length, counts) for length, counts in texts]
         if match is not None and match.length and (counts := self._store.followers(match)):
-            behind = (place for place, other in enumerate(heard) if other.length < match.length)
-            heard.insert(next(behind, len(heard)), _Heard(STORE, match.length, counts, match))
+            heard.append(_Heard(STORE, match.length, counts, match))
         if near is not None:
-            behind = (place for place, other in enumerate(heard) if other.length < near.length)
-            heard.insert(next(behind, len(heard)), near)
-        return heard
+            heard.append(near)
+        return sorted(heard, key=_length, reverse=True)
 
     def _rate(self, source: str, length: int) -> float:
         """How often a match of this length held the right token."""

@@ -24,7 +24,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Model, Proposal
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.drafters.compiled_search import CompiledDrafter
-from specchat.drafters.options import DraftModelOptions, probabilities
+from specchat.drafters.options import CrossVocabularyOptions, DraftModelOptions, probabilities
 from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import LikeliestByNode, for_frontier, likeliest_of, named_by, points_below
 from specchat.drafters.stop_head import StopHead, joined_state, split_state
@@ -46,7 +46,44 @@ _CANDIDATES = 64
 """How many of its likeliest tokens are considered as points."""
 
 
-class DraftModel(CompiledDrafter):
+class LearningDrafter(CompiledDrafter):
+    """A drafter with a draft model that may learn from replies, and perhaps a head that ends branches early."""
+
+    def __init__(self, options: DraftModelOptions | CrossVocabularyOptions, parts: Parts) -> None:
+        """Nothing read yet. As a part of another drafter it does not learn."""
+        assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
+        super().__init__(parts.proposer)
+        self._model: Model = parts.draft_model
+        self._vocab_size = parts.vocab_size
+        self._tree: TokenTree | None = None
+        self._begun = 0  # tokens of the text that its tree goes on from
+        width, self._unused_head = self._model.hidden_size, b""
+        self._stop = StopHead(width, options.stop, parts.draft_sha256) if options.stop < 1.0 else None
+        own = parts.name in ("draft_model", "cross_vocabulary")
+        self._learning = parts.learning(options.divergence, options.topics) if own else None
+        self._states: dict[int, Tensor] = {}  # by node of the draft model's tree, where they are looked at
+
+    @property
+    def needs(self) -> HeadNeeds:
+        """The target's laws, where it learns from replies."""
+        return EVERYTHING if self._learning is not None and self._learning.wanted else FIRST
+
+    @property
+    def passes(self) -> int:
+        return self._model.counters.passes
+
+    def save_state(self) -> bytes:
+        """The stopping head."""
+        return self._unused_head if self._stop is None else self._stop.to_bytes()
+
+    def restore_state(self, state: bytes) -> None:
+        if self._stop is None:
+            self._unused_head = state
+        else:
+            self._stop.restore(state)
+
+
+class DraftModel(LearningDrafter):
     """Reads each frontier once and proposes what the draft model holds likely after it.
 
     Where the acceptance rule can use the probabilities of draws, children are drawn from q with noise of the
@@ -77,37 +114,19 @@ class DraftModel(CompiledDrafter):
         reads: Callable[[Sequence[int]], Sequence[int]] | None = None,
     ) -> None:
         """Nothing read yet; `reads` says what of a text the draft model gets to see, if not the option `window`."""
-        assert parts.draft_model is not None, "assemble refuses this drafter without a draft model"
-        self._model: Model = parts.draft_model
+        super().__init__(options, parts)
         sure = probabilities(options.leave_at)
         if isinstance(self._model, LeavesEarly) and min(sure) < 1.0:
             self._model = self._model.leaving_early(sure)
-        self._vocab_size = parts.vocab_size
-        super().__init__(parts.proposer)
         self._noise = parts.noise
         self._reads = reads or partial(first_and_last, window=options.window)
         self._drawing = options.drawing
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(self._model, options.trim, parts.vocab_size)
-        self._tree: TokenTree | None = None
-        self._begun = 0  # tokens of the text that its tree goes on from
         self._room = 0  # depth of the last nodes in its context
         self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
-        width, self._unused_head = self._model.hidden_size, b""
-        self._stop = StopHead(width, options.stop, parts.draft_sha256) if options.stop < 1.0 else None
         self._last = self._model.layers - 1
-        self._learning = parts.learning(options.divergence, options.topics) if parts.name == "draft_model" else None
-        self._states: dict[int, Tensor] = {}  # by node of its tree, where it learns
-
-    @property
-    def needs(self) -> HeadNeeds:
-        """The target's laws, where it learns from replies."""
-        return EVERYTHING if self._learning is not None and self._learning.wanted else FIRST
-
-    @property
-    def passes(self) -> int:
-        return self._model.counters.passes
 
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
@@ -127,7 +146,7 @@ class DraftModel(CompiledDrafter):
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """The source of guesses that compiled code asks for a tree of points, if its context has room for any."""
         without_noise = self._drawing == "top" and not context.sampling.greedy  # which compiled code always adds
-        if self._draws(context) or without_noise or self._stop is not None:
+        if draws(context, self._kinds) or without_noise or self._stop is not None:
             return None
         if not context.passes:
             return CompiledNetwork()
@@ -167,20 +186,16 @@ class DraftModel(CompiledDrafter):
 
     def save_state(self) -> bytes:
         """How often the target used each token, and the stopping head."""
-        head = self._unused_head if self._stop is None else self._stop.to_bytes()
-        return joined_state(head, self._head.save_state())
+        return joined_state(super().save_state(), self._head.save_state())
 
     def restore_state(self, state: bytes) -> None:
         head, rest = split_state(state)
         self._head.restore_state(rest)
-        if self._stop is None:
-            self._unused_head = head
-        else:
-            self._stop.restore(head)
+        super().restore_state(head)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
-        self._read(tree, nodes, on_host=self._draws(context) or context.wants_q)
-        if self._draws(context):
+        self._read(tree, nodes, on_host=draws(context, self._kinds) or context.wants_q)
+        if draws(context, self._kinds):
             noise = self._noise(context.noise)
             return self._first_noted(
                 nodes,
@@ -200,10 +215,6 @@ class DraftModel(CompiledDrafter):
                     self._stop.guessed(node, some[0].token)
         return guesses
 
-    def _draws(self, context: Context) -> bool:
-        """Whether children are drawn from q."""
-        return context.wanted in self._kinds and draws(context)
-
     def _readable(self, tree: TokenTree, frontier: Sequence[int], context: Context) -> Sequence[int]:
         """The nodes that its context has room for; a tree that it did not know begins."""
         if self._tree is not tree and self._begin(tree, context) < 0:
@@ -213,9 +224,8 @@ class DraftModel(CompiledDrafter):
 
     def _begin(self, tree: TokenTree, context: Context) -> int:
         """Begin a tree; the depth of the last nodes in its context, negative where not even the root is."""
-        if (
-            self._tree is not None
-        ):  # one that was drafted ahead, or for nothing: what this text has of it need not be read
+        if self._tree is not None:
+            # It was drafted ahead, or for nothing: what this text has of it need not be read.
             self._model.keep(self._tree.follow(context.history[self._begun :]))
         self._forget_tree()
         text = self._reads(context.history[:-1])
@@ -275,9 +285,9 @@ class DraftModel(CompiledDrafter):
             self._stop.forget_tree()
 
 
-def draws(context: Context) -> bool:
-    """Whether the rule wants draws with their laws; at temperature 0 they would be points."""
-    return context.wanted is not DrawKind.POINT and not context.sampling.greedy
+def draws(context: Context, kinds: Collection[DrawKind]) -> bool:
+    """Whether the rule wants draws of one of these kinds, with their laws; at temperature 0 they would be points."""
+    return context.wanted in kinds and context.wanted is not DrawKind.POINT and not context.sampling.greedy
 
 
 def drawn_below(

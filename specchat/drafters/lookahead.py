@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from specchat.core.context import Context
@@ -192,16 +192,12 @@ class NgramPool:
         The longest beginning first, of equals the latest n-gram first.
         """
         found: dict[int, int] = {}
-        for token, size in self._following(run):
-            if len(found) >= limit:
-                break
-            found.setdefault(token, size)
+        for size in range(min(self.length - 1, len(run)), 0, -1):
+            for token in reversed(self._after.get(tuple(run[len(run) - size :]), {})):
+                if len(found) >= limit:
+                    return list(found.items())
+                found.setdefault(token, size)
         return list(found.items())
 
     def clear(self) -> None:
         self._after.clear()
-
-    def _following(self, run: Sequence[int]) -> Iterator[tuple[int, int]]:
-        for size in range(min(self.length - 1, len(run)), 0, -1):
-            for token in reversed(self._after.get(tuple(run[len(run) - size :]), {})):
-                yield token, size

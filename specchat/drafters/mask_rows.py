@@ -41,27 +41,22 @@ class MaskRowsDrafter(Drafter):
 
     A mask stands for a token that is not known yet. The first one behind a node stands where the target's own next
     token will stand, so what is said after it is a guess of the token after that one; the second guesses one further,
-    and so on. What is guessed at a depth does not depend on the guesses before it. Masks stand behind every node that
-    may be the last one accepted, or behind some of them if rows are few; the tree's own rows keep their bits.
+    and so on. What is guessed at a depth does not depend on the guesses before it. The tree's own rows keep their bits.
 
-    `prompt_tokens` are embeddings alone. Reference: Chen et al., Hardware-Aware Parallel Prompt Decoding for
-    Memory-Efficient Acceleration of LLM Inference (PPD), arXiv:2405.18628. Differs: which nodes have how many masks is
-    decided anew for every tree, from what its guesses claim and what states of the chain proved to be worth
-    (`MaskStates`), where the paper computes one tree for each state beforehand; and rows stop where they no longer pay
-    by the times of the chat's own passes (`RowPrice`), where the paper measures them before.
+    `prompt_tokens` are embeddings alone. Reference: Chen et al., Hardware-Aware Parallel Prompt Decoding (PPD),
+    arXiv:2405.18628. Differs: how many masks a node has is decided anew for every tree, from what its guesses claim,
+    what states of the chain proved to be worth (`MaskStates`) and the times of the chat's own passes (`RowPrice`); the
+    paper computes and measures that beforehand.
 
-    `mtp` has a low-rank adapter too, which acts on the masks' rows alone, and a sampler on top: an MLP on a mask's
-    state and the token guessed before it orders the mask's likeliest tokens anew. Reference: Samragh et al., Your LLM
-    Knows the Future, arXiv:2507.11851. Differs: only attention is adapted; masks are learnt with the divergence from
-    the target's law; the sampler shares what the mask's law gives its likeliest tokens, and moves nothing beyond them.
-    With masks of one embedding behind every node this is SPACE, arXiv:2402.11809, whose model is trained as a whole
-    instead.
+    `mtp` has a low-rank adapter for the masks' rows too, and a sampler: an MLP on a mask's state and the token guessed
+    before it orders the mask's likeliest tokens anew. Reference: Samragh et al., Your LLM Knows the Future,
+    arXiv:2507.11851. Differs: only attention is adapted; masks are learnt with the divergence from the target's law;
+    the sampler moves nothing beyond a mask's likeliest tokens. With masks of one embedding this is SPACE,
+    arXiv:2402.11809, whose model is trained as a whole instead.
 
     The rows of `speculative_streaming` are streams: they enter the pass at one of its last layers, as a map of their
-    node's state there, and the layers before do not compute them. Only those of the node that was accepted last need
-    the output head. Reference: Bhendawade et al., Speculative Streaming, arXiv:2402.11131. Differs: the target stays as
-    it is, so the text does; the tree is the policy's; nodes are dropped before streams enter by early pruning alone, a
-    setting.
+    node's state there. Reference: Bhendawade et al., Speculative Streaming, arXiv:2402.11131. Differs: the target stays
+    as it is, so the text does; the tree is the policy's; nodes are dropped before streams enter by early pruning alone.
     """
 
     needs: HeadNeeds = LOGITS
@@ -73,10 +68,8 @@ class MaskRowsDrafter(Drafter):
         self._vocab_size = parts.vocab_size
         self._count = len(self._masks.embeddings) // self._masks.ensemble
         self._rates = LearntRates()  # by mask
-        entry = self._masks.entry
-        self._share = (
-            1.0 if entry is None else 1.0 - entry.layer / parts.target.layers
-        )  # of the layers that a row takes
+        skipped = 0 if self._masks.entry is None else self._masks.entry.layer
+        self._share = 1.0 - skipped / parts.target.layers  # of the layers that a row takes
         self._states, self._price = MaskStates(self._count), RowPrice()
         self._asked = 0
         self._target = parts.target

@@ -42,12 +42,9 @@ class Merge(MemberGroup):
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:
         """(F,) the members' guesses merged by token; members that run a model are asked last, and only where needed."""
         said: dict[int, list[Sequence[Guess]]] = {node: [()] * len(self.members) for node in frontier}
+        sure = self._guesses.any_as_likely
         for index, member in sorted(enumerate(self.members), key=lambda pair: pair[0] in self._models):
-            nodes = [node for node in frontier if index not in self._models or not self._is_sure(said[node])]
+            nodes = [node for node in frontier if index not in self._models or not sure(said[node], self._sure)]
             for node, guesses in zip(nodes, member.propose(tree, nodes, width, context) if nodes else (), strict=True):
                 said[node][index] = guesses
         return [self._guesses.merged(tuple(tree.path_tokens(node)), said[node], width) for node in frontier]
-
-    def _is_sure(self, said: Sequence[Sequence[Guess]]) -> bool:
-        """Whether one of these points is so likely that no model need be asked."""
-        return self._guesses.any_as_likely(said, self._sure)

@@ -72,7 +72,7 @@ class NetworkDrafter(CompiledDrafter):
     def compiled(self, context: Context, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         """The source of guesses that compiled code asks; it has none where `propose` would have none."""
         self._tree, self._in_c = None, False
-        if self._draws(context):
+        if draws(context, self._kinds):
             return None
         if not (context.budget.passes and self._network.begin(context.history)):
             return CompiledNetwork()
@@ -110,17 +110,13 @@ class NetworkDrafter(CompiledDrafter):
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes)
-        if self._draws(context):
+        if draws(context, self._kinds):
             noise = self._noise(context.noise)
             return [drawn_below(tree, node, width, context, self._logits(node), noise, self.proposer) for node in nodes]
         noisy = not context.sampling.greedy
         return points_below(
             self._said, tree, nodes, width, context, proposer=self.proposer, noisy=noisy, logits=self._logits
         )
-
-    def _draws(self, context: Context) -> bool:
-        """Whether children are drawn from q."""
-        return context.wanted in self._kinds and draws(context)
 
     def _logits(self, node: int) -> torch.Tensor:
         """(V,) logits after a node; what cannot be guessed is impossible."""

@@ -299,14 +299,11 @@ def _blocks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
 PASSAGE_TOKENS = 64
 """Places of so many tokens are looked into together, or not at all."""
 
-
 _PASSAGES = 16
 """How many passages are looked into: those whose mean state is nearest."""
 
-
 _NEIGHBOURS = 32
 """How many places are found."""
-
 
 _SOFTNESS = 0.1
 """The larger, the less nearer places weigh more than others."""

@@ -43,10 +43,7 @@ class RecordedReply:
     @property
     def size_bytes(self) -> int:
         """Bytes in memory, and nearly so on the disk."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors().values())
-
-    def _tensors(self) -> dict[str, Tensor]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return sum(tensor.nbytes for tensor in vars(self).values())
 
 
 class ReplyBuffer:

@@ -36,8 +36,8 @@ EDITS = (
         "drafter merge",
         "asks a model where others are sure, and only there",
         "Merge.propose",
-        "index not in self._models or not self._is_sure(said[node])",
-        "index not in self._models or self._is_sure(said[node])",
+        "index not in self._models or not sure(said[node], self._sure)",
+        "index not in self._models or sure(said[node], self._sure)",
         (MERGE,),
     ),
     Mutation(
