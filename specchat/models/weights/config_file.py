@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ def read_object(file: Path) -> dict[str, Any]:
 def read_whole(file: Path) -> bytes:
     """The bytes of the file; WeightsError if it cannot be read, or is larger than any such file."""
     with opened_file(file) as opened:
-        data = opened.read(_MOST_BYTES + 1)
+        data = opened.read(min(os.fstat(opened.fileno()).st_size, _MOST_BYTES) + 1)
     if len(data) > _MOST_BYTES:
         raise DamagedWeights(f"{file} is larger than {_MOST_BYTES >> 20} MB")
     return data
