@@ -114,7 +114,7 @@ def test_trained_masks_accept_more_than_untrained_ones(method, tmp_path):
     model = target(forgetful=True)
     shard = StateReading(model, "ab" * 32, tmp_path).shard(own_texts(model, count=12))
     corpus = Corpus([shard], STEPS, reads_back=True)
-    fit = fitted(method, model, corpus, tmp_path, 12000)
+    fit = fitted(method, model, corpus, tmp_path, 12000 if method == "speculative_streaming" else 4000)
     if not fit.network.factors():
         pytest.skip("embeddings alone learn no texts by heart")
     untrained, before = drafted(method, model, fit.network, tmp_path / "untrained")
@@ -127,7 +127,7 @@ def test_trained_masks_accept_more_than_untrained_ones(method, tmp_path):
 def test_trained_masks_are_nearer_to_what_the_target_says_than_untrained_and_shuffled_ones(
     method, model, corpus, tmp_path
 ):
-    fit = fitted(method, model, corpus, tmp_path, 8000)
+    fit = fitted(method, model, corpus, tmp_path, 8000 if method == "speculative_streaming" else 4000)
     columns, learning = columns_of(fit.network.shared.tokens, V), learning_through(model)
     [batch] = corpus.unseen(16)
 
