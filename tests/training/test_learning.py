@@ -174,17 +174,20 @@ def begun(model, shard, tmp_path_factory):
 
 @pytest.mark.parametrize("method", OF_A_CHAIN)
 def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_path):
-    tokens = 6000 if method == "falcon" else 4000  # it learns more slowly
-    fit = fitted(method, model, shard, tmp_path, tokens, schedule=Schedule(tokens, 0.0, 2e-2, 2000))  # in large steps
+    tokens = 4000 if method == "falcon" else 2400  # it learns more slowly
+    fit = fitted(
+        method, model, shard, tmp_path, tokens, schedule=Schedule(tokens, 0.0, 2e-2, tokens // 2)
+    )  # in large steps
     standing = fit.run(lambda standing: None)
     before, after = standing.curve[0]["tau"], standing.best
-    assert after > before + 0.3, standing.curve
+    assert after > before + 0.2, standing.curve
     kept = load_network(method, fit.network.sizes.options(), fit.best_weights, lambda tokens: fit.network.shared)
     corpus = Corpus([shard], recipe(method).steps, recipe(method).reads_back)
     columns = columns_of(fit.network.shared.tokens, V)
     [batch] = corpus.unseen(16)
     with torch.autocast("cpu", torch.bfloat16):  # as while it learns: few chains are measured, and one counts much
         assert acceptance(kept, batch, columns, 4).tau == pytest.approx(after, abs=0.1)
+    torch.manual_seed(0)
     shuffled = {name: t.flatten()[torch.randperm(t.numel())].view(t.shape) for name, t in kept.state_dict().items()}
     kept.load_state_dict(shuffled)
     assert acceptance(kept, batch, columns, 4).tau < after - 0.2, "a shuffled network guesses no better than chance"
