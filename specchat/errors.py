@@ -36,7 +36,8 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -232,3 +233,12 @@ def meant(word: str, known: Iterable[str]) -> str:
     """What the user probably meant, as the tail of a sentence; empty where nothing is near."""
     hint = nearest(word, known)
     return hint if hint.startswith("; did you mean") else ""
+
+
+@contextmanager
+def os_errors_as(kind: type[SpecchatError], what: str) -> Iterator[None]:
+    """Within it, what the system refuses is an error of this kind, which says `what` and the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from None

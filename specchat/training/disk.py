@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +12,10 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from specchat.config.kept_files import locked, replacing
-from specchat.errors import NotEnoughMemory, TrainingError
+from specchat.config import private_dir
+from specchat.config.kept_files import locked, remove_unfinished, replacing, unfinished
+from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
+from specchat.errors import NotEnoughMemory, TrainingError, os_errors_as
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import HEAD_TOKENS, SharedWeights
 from specchat.models.draft_heads.loading import family_of
@@ -52,6 +55,19 @@ def only_user(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def drafter_folder(folder: Path) -> Iterator[Path]:
+    """A folder for a drafter's weights and description, which are then put into this one; TrainingError if it cannot
+    be written."""
+    with os_errors_as(TrainingError, f"{folder} cannot be written"):
+        remove_unfinished(private_dir(folder.parent))
+        with unfinished(folder) as made:
+            yield made
+            private_dir(folder)
+            for name in (WEIGHTS, DESCRIPTION):  # both are on the disk: no other work comes between them
+                os.replace(made / name, folder / name)
+
+
 _SPARE_BYTES = 256 << 20
 _WORKING_BYTES = 1 << 30
 """A batch, the logits of all its places, and what is kept for the gradient."""
@@ -87,10 +103,8 @@ def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int,
     with torch.device("meta"):
         network = made(sizes, SharedWeights.none())
     weights = sum(parameter.numel() for parameter in network.parameters())
-    try:
+    with os_errors_as(TrainingError, f"{states} cannot be read"):
         there = sum(file.lstat().st_size for file in states.iterdir())
-    except OSError as error:
-        raise TrainingError(f"{states} cannot be read: {error.strerror or error}") from None
     # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
     memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
     if made.recipe.through_target:

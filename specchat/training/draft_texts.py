@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.config import private_dir
-from specchat.errors import TrainingError
+from specchat.errors import TrainingError, os_errors_as
 from specchat.models.decoder.differentiable_layer import (
     attended,
     heads_of,
@@ -124,10 +124,8 @@ class DraftTexts:
         for earlier in self._folder.glob("*"):
             if earlier != folder:
                 shutil.rmtree(earlier, ignore_errors=True)
-        try:
+        with os_errors_as(TrainingError, f"{folder} cannot be made"):
             private_dir(folder)
-        except OSError as error:
-            raise TrainingError(f"{folder} cannot be made: {error.strerror or error}") from None
         chosen = [at for at in range(len(self._corpus.learnt)) if not self._mixed or (at + epoch) % 2]
         shards = []
         for number, first in enumerate(range(0, len(chosen), TEXTS_PER_SHARD)):

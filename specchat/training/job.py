@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specchat.config import private_dir
-from specchat.config.kept_files import remove_unfinished, replacing, unfinished
+from specchat.config.kept_files import remove_unfinished, replacing
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.drafting_networks import ChangedGuess
 from specchat.core.sampling import Sampling
@@ -36,7 +35,7 @@ from specchat.models.weights.weight_source import WeightSource
 from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
 from specchat.training.corpus import Corpus, shared_with
-from specchat.training.disk import needs_of, only_user
+from specchat.training.disk import drafter_folder, needs_of, only_user
 from specchat.training.distillation import DenoisingLoss
 from specchat.training.draft_texts import DraftTexts, is_own
 from specchat.training.fitting import CHECKPOINT, SHARE_OF_START, BatchAcceptance, BatchLoss, Fitting, Schedule
@@ -192,7 +191,7 @@ class Job:
         about = {"method": request.drafter, "options": sizes.options(), "seed": request.seed, "data": data}
         about |= {"from": label_of(start), "steps": recipe.steps, "glancing": recipe.glancing, **self._said_of_loss()}
         if plain is not None and not (self.places.run / CHECKPOINT).exists():
-            learn_plain(plain, partial(self._fitting_of_plain, network, texts, about), self._tell_plain)
+            learn_plain(plain, partial(self._fitting_of_plain, network, texts, about), self._tell_share)
         if self._reference is not None and request.select == BOOSTED:
             columns = columns_of(network.shared.tokens, model.vocab_size).to(network.shared.head.device)
             earlier = reference_network(self._reference, network, self._subject.checksum)
@@ -217,8 +216,8 @@ class Job:
             about, self._clock, next_token,
         )  # fmt: skip
 
-    def _tell_plain(self, done: float, says: str) -> None:
-        self._tell(Stage("learning", done, 1.0, "share", says))
+    def _tell_share(self, done: float, says: str, measured: Mapping[str, Any] | None = None) -> None:
+        self._tell(Stage("learning", done, 1.0, "share", says, measured))
 
     def _draft_texts(self, corpus: Corpus, about: Mapping[str, Any], done: Callable[[], float]) -> DraftTexts | None:
         """What makes the texts of every epoch, where the draft model writes some of them."""
@@ -229,7 +228,7 @@ class Job:
         reading = StateReading(subject.model, subject.checksum, self.places.written, states=False)
         return DraftTexts(
             corpus, reading, self.places.written, request.texts, subject.vocabulary.eos_ids, request.seed,
-            0 if self._start else 1, label, lambda says: self._tell(Stage("learning", done(), 1.0, "share", says)),
+            0 if self._start else 1, label, lambda says: self._tell_share(done(), says),
         )  # fmt: skip
 
     def _learning(self, network: DraftNetwork[NetworkSizes]) -> tuple[BatchLoss, BatchAcceptance]:
@@ -275,7 +274,7 @@ class Job:
             last = standing.curve[-1]
             depths = " ".join(f"{share:.2f}" for share in last["by_depth"])
             says = f"τ {last['tau']:.2f} (best {standing.best:.2f}), right by depth {depths}"
-            self._tell(Stage("learning", fitting.done, 1.0, "share", says, last))
+            self._tell_share(fitting.done, says, last)
 
         return tell
 
@@ -283,16 +282,10 @@ class Job:
         """Stage 5."""
         self._check_best(fitting)
         folder = self.places.drafter
-        try:
-            with unfinished(folder) as made:
-                with replacing(made / WEIGHTS, alone=True) as draft:
-                    shutil.copyfile(fitting.best_weights, draft)
-                self._describe(made, fitting, corpus)
-                private_dir(folder)
-                for name in (WEIGHTS, DESCRIPTION):  # both are on the disk: no other work comes between them
-                    os.replace(made / name, folder / name)
-        except OSError as error:
-            raise TrainingError(f"{folder} cannot be written: {error.strerror or error}") from None
+        with drafter_folder(folder) as made:
+            with replacing(made / WEIGHTS, alone=True) as draft:
+                shutil.copyfile(fitting.best_weights, draft)
+            self._describe(made, fitting, corpus)
         return read_drafter(folder, (self.request.drafter,))
 
     def _check_best(self, fitting: Fitting) -> None:

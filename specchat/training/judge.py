@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +12,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.config import own_drafters_dir, private_dir
-from specchat.config.kept_files import remove_unfinished, unfinished
-from specchat.config.trained_drafters import DESCRIPTION, JUDGE, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
+from specchat.config import own_drafters_dir
+from specchat.config.trained_drafters import JUDGE, WEIGHTS, TrainedDrafter, read_drafter, write_drafter
 from specchat.core.request import PassRequest
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT, TokenTree
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import TrainingError
+from specchat.training.disk import drafter_folder
 
 MOST_TOKENS = 64
 """Tokens of a reply: tasks have short answers."""
@@ -213,14 +212,7 @@ def write_judge(name: str, judge: FittedJudge, layer: int, about: dict[str, Any]
     """
     folder = own_drafters_dir() / name
     figures = {"labels": labels, "auc_held_out": round(judge.auc, 4)}
-    try:
-        remove_unfinished(private_dir(folder.parent))
-        with unfinished(folder) as made:
-            save_file({"weight": judge.weight, "bias": torch.tensor([judge.bias])}, made / WEIGHTS)
-            write_drafter(made, method=JUDGE, options={"layer": layer}, figures=figures, **about)
-            private_dir(folder)
-            for file in (WEIGHTS, DESCRIPTION):
-                os.replace(made / file, folder / file)
-    except OSError as error:
-        raise TrainingError(f"{folder} cannot be written: {error.strerror or error}") from None
+    with drafter_folder(folder) as made:
+        save_file({"weight": judge.weight, "bias": torch.tensor([judge.bias])}, made / WEIGHTS)
+        write_drafter(made, method=JUDGE, options={"layer": layer}, figures=figures, **about)
     return read_drafter(folder, (JUDGE,))

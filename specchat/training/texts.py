@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from specchat.decoding.together import JoinedReply, Together
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.drafters.nothing import Nothing
 from specchat.drafters.parts import Parts
-from specchat.errors import TrainingError
+from specchat.errors import TrainingError, os_errors_as
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
 from specchat.models.decoder.decoder import Decoder
 from specchat.registry import NoOptions
@@ -69,18 +70,14 @@ class TextStore:
 
     def append(self, text: TrainingText) -> None:
         line = json.dumps(asdict(text), separators=(",", ":")) + "\n"
-        try:
-            with open(self.file, "a", encoding="utf-8", opener=_readable_by_its_owner) as file:
-                file.write(line)
-        except OSError as error:
-            raise TrainingError(f"{self.file} cannot be written: {error.strerror or error}") from None
+        refused = os_errors_as(TrainingError, f"{self.file} cannot be written")
+        with refused, open(self.file, "a", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
+            file.write(line)
         self.texts[text.index] = text
 
     def _read(self) -> list[TrainingText]:
-        try:
+        with os_errors_as(TrainingError, f"{self.file} cannot be read"):
             data = self.file.read_bytes()
-        except OSError as error:
-            raise TrainingError(f"{self.file} cannot be read: {error.strerror or error}") from None
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
             os.truncate(self.file, len(whole))
@@ -101,11 +98,6 @@ class TextStore:
                 f"{self.file}, line {number} holds something that is not a token of this target; remove that line"
             )
         return text
-
-
-def _readable_by_its_owner(path: str, flags: int) -> int:
-    """Open a file, which is made for its owner alone where there is none."""
-    return os.open(path, flags, 0o600)
 
 
 def _is_count(value: Any) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from specchat.config import cache_dir, own_drafters_dir, private_dir
 from specchat.config.directories import expanded
 from specchat.config.trained_drafters import free_name
-from specchat.errors import TrainingError
+from specchat.errors import TrainingError, os_errors_as
 from specchat.training.limits import (
     CHATS,
     SELF,
@@ -135,10 +135,8 @@ class Places:
                 "or choose another --name"
             )
         for folder in (places.states, places.run):
-            try:
+            with os_errors_as(TrainingError, f"{folder} cannot be made"):
                 private_dir(folder)
-            except OSError as error:
-                raise TrainingError(f"{folder} cannot be made: {error.strerror or error}") from None
         return places
 
     @property

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from specchat.config import WEIGHT_SUFFIXES, ModelFile, ModelSpec
-from specchat.errors import WeightsError
+from specchat.errors import WeightsError, os_errors_as
 from specchat.models.hub import disk, model_state
 from specchat.models.hub.disk import NEVER, SILENT, IsCancelled, OnProgress
 from specchat.models.hub.model_state import files_of, model_in, user_path
@@ -24,10 +24,8 @@ def weights_sha256(spec: ModelSpec, on_progress: OnProgress = SILENT, cancelled:
     """
     if spec.scripted:
         return hashlib.sha256(spec.name.encode()).hexdigest()
-    try:
+    with os_errors_as(WeightsError, f"the weights of {spec.name} cannot be read"):
         files = {file.name: _sha256(spec, file, path, on_progress, cancelled) for file, path in _weight_files(spec)}
-    except OSError as error:
-        raise WeightsError(f"the weights of {spec.name} cannot be read: {error.strerror or error}") from None
     return _combined(spec, files)
 
 

@@ -21,7 +21,7 @@ from specchat.config import (
 )
 from specchat.config.kept_files import read_json, write_whole
 from specchat.config.values import gguf_parts
-from specchat.errors import DamagedWeights, WeightsError
+from specchat.errors import DamagedWeights, WeightsError, os_errors_as
 
 SEAL = ".verified.json"
 MANIFEST = ".files.json"  # hidden: no file of a model may have this name
@@ -231,10 +231,8 @@ def model_in(path: Path) -> Path:
         if not _is_gguf(path):
             raise DamagedWeights(f"{path} is refused: a single file must be .gguf; safetensors come as a folder")
         return path
-    try:
+    with os_errors_as(DamagedWeights, f"{path} cannot be read"):  # a device, a pipe, a folder of another user
         names = sorted(entry.name for entry in path.iterdir())
-    except OSError as error:  # a device, a pipe, a folder of another user
-        raise DamagedWeights(f"{path} cannot be read: {error.strerror or error}") from None
     ggufs = [name for name in names if name.endswith(".gguf")]
     if any(name.endswith(".safetensors") for name in names):
         if "config.json" not in names:

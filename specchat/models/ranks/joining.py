@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import torch.distributed as dist
 
-from specchat.errors import EngineError, RanksLost, UsageError
+from specchat.errors import EngineError, RanksLost, UsageError, os_errors_as
 from specchat.models.ranks.group import PATIENCE_S, Group
 from specchat.models.ranks.leading import Ranks
 from specchat.models.ranks.processes import STARTING_S
@@ -74,10 +74,8 @@ def let_join(
     name, until = secrets.token_hex(), time.monotonic() + STARTING_S
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with os_errors_as(UsageError, f"device: nothing can join at {at}"):
             door.bind((host, port))
-        except OSError as error:
-            raise UsageError(f"device: nothing can join at {at}: {error.strerror or error}") from None
         door.listen(size)
         door.settimeout(_POLL_S)
         rank, ours = 1, host

@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol, TypeVar
 
 from torch import Tensor
 
-from specchat.errors import ModelError, PlanRefused, TargetLost
+from specchat.errors import ModelError, PlanRefused, TargetLost, os_errors_as
 from specchat.models.hub.disk import Cancelled
 from specchat.models.ranks.plan import MOST_BYTES
 from specchat.models.remote import messages as m
@@ -48,7 +48,7 @@ class SshProcess:
     def __init__(self, host: str) -> None:
         """Start it; TargetLost: there is no ssh here."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
-        try:
+        with os_errors_as(TargetLost, "ssh cannot be started"):
             self._process = subprocess.Popen(
                 [*_SSH, host, *_THERE],
                 stdin=subprocess.PIPE,
@@ -56,8 +56,6 @@ class SshProcess:
                 stderr=self._errors,
                 start_new_session=True,
             )
-        except OSError as error:
-            raise TargetLost(f"ssh cannot be started: {error.strerror or error}") from None
         assert self._process.stdin is not None, "started with pipes"
         assert self._process.stdout is not None, "started with pipes"
         with self._process.stdin as stdin, self._process.stdout as stdout:

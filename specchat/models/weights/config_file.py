@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from specchat.config.file_reading import open_regular
-from specchat.errors import DamagedWeights, WeightsError
+from specchat.errors import DamagedWeights, WeightsError, os_errors_as
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,8 @@ def opened_file(file: Path) -> Iterator[BinaryIO]:
     Raises:
         WeightsError: it cannot be opened, or reading fails.
     """
-    try:
-        with open_regular(file) as opened:
-            yield opened
-    except OSError as error:
-        raise WeightsError(f"{file} cannot be read: {error.strerror or error}") from None
+    with os_errors_as(WeightsError, f"{file} cannot be read"), open_regular(file) as opened:
+        yield opened
 
 
 def read_object(file: Path) -> dict[str, Any]:
