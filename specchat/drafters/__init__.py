@@ -10,6 +10,11 @@ def _network(name: str, summary: str, source: str) -> Method:
     return Method(name, where, summary, source, options=options.TrainedNetworkOptions, requires=(TRAINED_WEIGHTS,))
 
 
+def _masks(name: str, summary: str, source: str, given: type) -> Method:
+    where = "specchat.drafters.mask_rows:MaskRowsDrafter"
+    return Method(name, where, summary, source, options=given, requires=(TRAINED_WEIGHTS,), in_target_pass=True)
+
+
 DRAFTERS = Table(
     "drafter",
     Method("none", "specchat.drafters.nothing:Nothing", "proposes nothing: plain decoding", "baseline"),
@@ -123,32 +128,23 @@ DRAFTERS = Table(
         options=options.SpecDiffOptions,
         requires=(TRAINED_WEIGHTS,),
     ),
-    Method(
+    _masks(
         "prompt_tokens",
-        "specchat.drafters.mask_rows:MaskRowsDrafter",
         "trained embeddings behind the tree's nodes, in extra rows of the target's own pass, guess further ahead",
         "PPD arXiv:2405.18628",
-        options=options.MaskRowsOptions,
-        requires=(TRAINED_WEIGHTS,),
-        in_target_pass=True,
+        options.MaskRowsOptions,
     ),
-    Method(
+    _masks(
         "mtp",
-        "specchat.drafters.mask_rows:MaskRowsDrafter",
         "the same with a trained adapter of the target's attention for these rows alone, and a sampler on top",
         "Your LLM Knows the Future arXiv:2507.11851, SPACE arXiv:2402.11809",
-        options=options.MaskRowsOptions,
-        requires=(TRAINED_WEIGHTS,),
-        in_target_pass=True,
+        options.MaskRowsOptions,
     ),
-    Method(
+    _masks(
         "speculative_streaming",
-        "specchat.drafters.mask_rows:MaskRowsDrafter",
         "trained streams beside every node run through the target's last layers alone, and guess further ahead",
         "Speculative Streaming arXiv:2402.11131",
-        options=options.StreamOptions,
-        requires=(TRAINED_WEIGHTS,),
-        in_target_pass=True,
+        options.StreamOptions,
     ),
     Method(
         "shipped_mtp",

@@ -137,8 +137,6 @@ def _joined(sinks: Sequence[HiddenStateSink | None]) -> HiddenStateSink | None:
 
 
 def _with_extra_rows(reading: Reading, start: int, end: int) -> Reading:
-    """The reading with some of its extra rows alone."""
-
     def own(rows: Tensor | None) -> Tensor | None:
         return None if rows is None else rows[start:end]
 
@@ -162,7 +160,6 @@ class MemberPaths:
         self._whose: dict[Path, set[int]] = {}
 
     def owners(self, path: Path) -> Collection[int]:
-        """The members in whose tree this node is."""
         return self._whose.get(path, self._all)
 
     def add(self, member: int, path: Path, guesses: Sequence[Guess]) -> None:
@@ -197,7 +194,6 @@ class MergedGuesses:
         self._said: dict[Path, list[_Candidate]] = {}  # this round's points, by path below the root
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The frozen tree of the members' guesses; None where it must be grown level by level."""
         return None if self._search is None else self._search.grow(context, plan)
 
     def paths_to(self, tree: TokenTree, frontier: Sequence[int]) -> dict[int, Path]:
@@ -208,7 +204,6 @@ class MergedGuesses:
         return {node: tuple(tree.path_tokens(node)) for node in frontier}
 
     def any_as_likely(self, said: Said, least: float) -> bool:
-        """Whether one of these points is at least so likely."""
         rate = self._trust.rate
         return any(said) and any(rate(cell, claimed) >= least for _, cell, claimed, _ in _by_token(said))
 

@@ -67,7 +67,6 @@ class CompiledSearch:
         self._search.count(self._cell(kind), right)
 
     def grow(self, context: Context, plan: GrowthPlan) -> TokenTree | None:
-        """The frozen tree; None where it must be grown level by level."""
         budget, widest = plan.budget, plan.budget.width if plan.shape is None else plan.shape.widest
         if not 0 < widest <= MOST_WIDTH or not 0 < budget.nodes <= _MOST_ROWS or context.wants_q:
             return None

@@ -205,7 +205,6 @@ class DatastoreDrafter(Drafter):
     def _joined(
         self, texts: Sequence[tuple[int, dict[int, int]]], match: Match | None, near: _Heard | None
     ) -> list[_Heard]:
-        """All of them in the order in which they are used."""
         heard = [_Heard(TEXT, length, counts) for length, counts in texts]
         if match is not None and match.length and (counts := self._store.followers(match)):
             heard.append(_Heard(STORE, match.length, counts, match))
@@ -214,7 +213,6 @@ class DatastoreDrafter(Drafter):
         return sorted(heard, key=_length, reverse=True)
 
     def _rate(self, source: str, length: int) -> float:
-        """How often a match of this length held the right token."""
         return self._trust.rate((source, length), length / (length + _ASSUMED[source]))
 
 

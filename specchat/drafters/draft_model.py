@@ -73,7 +73,6 @@ class LearningDrafter(CompiledDrafter):
         return self._model.counters.passes
 
     def save_state(self) -> bytes:
-        """The stopping head."""
         return self._unused_head if self._stop is None else self._stop.to_bytes()
 
     def restore_state(self, state: bytes) -> None:

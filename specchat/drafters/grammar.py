@@ -85,8 +85,6 @@ def fitted(tree: TokenTree, constraint: Constraint, context: Context, budget: Bu
 
 
 class _Fitting:
-    """A tree that is made anew, node by node."""
-
     def __init__(self, tree: TokenTree, constraint: Constraint, context: Context, budget: Budget) -> None:
         self._constraint, self._budget = constraint, budget
         self._grown = TokenTree(tree.tokens[ROOT], context.vocab_size)

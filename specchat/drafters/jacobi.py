@@ -63,7 +63,6 @@ class Jacobi(Drafter):
         self._extra_rows = 0
 
     def start(self, history: Sequence[int]) -> None:
-        """Nothing was said about this text yet."""
         self._forget()
         self._said = None
 
@@ -100,7 +99,6 @@ class Jacobi(Drafter):
         self._tree, self._line, self._extra_rows = None, [], 0
 
     def _nodes(self, tree: TokenTree) -> tuple[int, ...]:
-        """The nodes that follow the line."""
         return tree.follow([candidates[0] for candidates in self._line])
 
     def _candidates(self, context: Context) -> list[list[int]]:

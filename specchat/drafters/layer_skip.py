@@ -195,7 +195,6 @@ class LayerSearch:
                 self.learn(places, score)
 
     def _evenly(self) -> Skipped:
-        """Sub-layers at equal distances."""
         count = len(self._places)
         return tuple(self._places[(2 * at + 1) * count // (2 * self.size)] for at in range(self.size))
 

@@ -54,7 +54,6 @@ class Lookahead(Drafter):
         return [self._guesses([*tail, *tree.path_tokens(node)], width) for node in frontier]
 
     def extra_rows(self, tree: TokenTree) -> Sequence[ExtraRow]:
-        """The window's rows, below the root."""
         rows = self._window.rows()
         embeddings = self._embeddings.of([row.token for row in rows])
         return [ExtraRow(ROOT, embedding, row.after) for row, embedding in zip(rows, embeddings, strict=True)]

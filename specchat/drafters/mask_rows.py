@@ -85,7 +85,6 @@ class MaskRowsDrafter(Drafter):
         return self._last
 
     def start(self, history: Sequence[int]) -> None:
-        """Nothing was said about what follows this text yet."""
         self._said = self._tree = self._attached = None
 
     def propose(self, tree: TokenTree, frontier: Sequence[int], width: int, context: Context) -> Proposal:

@@ -189,8 +189,6 @@ class MaskRowsOptions:
 
 @dataclass(frozen=True)
 class StreamOptions(MaskRowsOptions):
-    """Options of `speculative_streaming`."""
-
     rows: int = option(
         256,
         "the most rows of streams in a pass; 0: as many as pay, by what a row takes here and is worth",

@@ -267,7 +267,6 @@ class Parts:
         return made
 
     def masks(self) -> MaskRows:
-        """The masks of this drafter's trained weights."""
         assert self.trained is not None, "the table says that it needs weights"
         assert self.resources.make_masks is not None, "a pair with trained drafters makes masks"
         return self.resources.make_masks(self.target, self.trained)

@@ -46,7 +46,6 @@ class Pruned(Drafter):
 
     @staticmethod
     def network_memory(options: PrunedOptions, prunable: Prunable) -> NetworkMemory:
-        """The memory that the narrower network will take."""
         return prunable.memory(_left_out(options), options.samples, SAMPLE_TOKENS, options.recover > 0)
 
     def __init__(self, options: PrunedOptions, parts: Parts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -216,7 +216,9 @@ def load_model(
                 network, why_slow = own_network(shape, source, precision, device, kernels, limit)
             else:
                 network, shared = ranks.network(shape, source, spec.name, path, precision, rounds=rounds)
-                why_slow = (*network.inner.notes, shared_line(spec.name, shared))
+                *first, last = (f"{part / 1e6:.1f}" for part in shared)
+                told = f"{', '.join(first)} and {last} MB of weights"
+                why_slow = (*network.inner.notes, f"{spec.name} is shared out over {len(shared)} ranks: {told}")
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
             opened = partial(open_weights, path, shape, family)
@@ -261,12 +263,6 @@ def refuse_ranks(spec: ModelSpec, backend: str, kernels: str) -> None:
         )
     if kernels == "native":
         raise UsageError("kernels = native multiplies in one process alone; nearest that works over ranks: torch")
-
-
-def shared_line(name: str, parts: Sequence[int]) -> str:
-    """Says how many bytes of a model's weights each rank holds."""
-    *first, last = (f"{part / 1e6:.1f}" for part in parts)
-    return f"{name} is shared out over {len(parts)} ranks: {', '.join(first)} and {last} MB of weights"
 
 
 def _through_llama(

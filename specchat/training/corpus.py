@@ -94,7 +94,6 @@ class Corpus:
             yield self._batch([self.learnt[at] for at in some.tolist()])
 
     def unseen(self, texts: int) -> Iterator[Batch]:
-        """The texts that are never learnt from."""
         for first in range(0, len(self.held_out), texts):
             yield self._batch(self.held_out[first : first + texts])[0]
 
@@ -109,7 +108,6 @@ class Corpus:
         return torch.tensor(sorted(weight, key=lambda token: (-weight[token], token))[:count])
 
     def occurring_tokens(self) -> Tensor:
-        """Every token that occurs in a text, ascending."""
         some = [torch.unique(shard.tokens) for shard in self._shards]
         every: Tensor = torch.unique(torch.cat(some))
         return every.long()

@@ -77,7 +77,6 @@ class Schedule:
         return min(1.0, max(standing.tokens / self.tokens, by_time))
 
     def ended(self, standing: Standing) -> bool:
-        """Whether nothing more is to be learnt."""
         return self.done(standing) >= 1.0 or (standing.since_best >= _PATIENCE and not self.further)
 
     def shown(self, standing: Standing) -> float:

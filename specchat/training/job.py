@@ -322,7 +322,6 @@ class Job:
         return found
 
     def _describe(self, folder: Path, fitting: Fitting, corpus: Corpus) -> None:
-        """Write what is to be said of the weights in this folder."""
         request, subject, standing = self.request, self._subject, fitting.standing
         best = max(standing.curve, key=lambda point: float(point["tau"]))
         learnt = [point for point in standing.curve if SHARE_OF_START not in point]

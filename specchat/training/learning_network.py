@@ -187,7 +187,6 @@ class LearningNetwork:
             self._recorder.observe(round)
 
     def reply_ended(self) -> None:
-        """Keep the reply, to learn from it later."""
         reply = self._recorder.taken(self._drafting.inputs.text)
         if reply is not None:
             self._learning().add(reply)
@@ -250,5 +249,4 @@ class LearningNetwork:
         self._renew(learner)
 
     def _renew(self, learner: OnlineLearner) -> None:
-        """Make the learnt weights ready for drafting."""
         self._next = self._head.ready(learner.drafting_copy(), self._drafting.inputs.text)

@@ -446,12 +446,7 @@ def labels_at(batch: Batch, rows: Tensor, places: Tensor, columns: Tensor, sharp
 
 def acceptance(network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int) -> Acceptance:
     """How many chains of guesses are what the text says, depth by depth. Chains cut off by the end count as wrong."""
-    return Acceptance.of(accepted_lengths(network, batch, columns, steps), steps)
-
-
-def accepted_lengths(network: DraftNetwork[NetworkSizes], batch: Batch, columns: Tensor, steps: int) -> Tensor:
-    """(n,) int64, for each place from which something is drafted, how many guesses of its chain are right."""
-    return guessed_chains(network, batch, columns, steps)[0]
+    return Acceptance.of(guessed_chains(network, batch, columns, steps)[0], steps)
 
 
 @torch.no_grad()

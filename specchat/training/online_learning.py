@@ -49,12 +49,6 @@ class Window:
         )
 
 
-def windows_of(reply: RecordedReply, anchors: int) -> Iterator[Window]:
-    """A whole reply, piece by piece."""
-    for place in range(0, len(reply) - 1, anchors):
-        yield Window(reply, place, anchors)
-
-
 DEPTH = 4
 """Guesses in the chains that are compared."""
 
@@ -309,15 +303,14 @@ class OnlineLearner:
     # ------------------------------------------------------------------------------------------------ work
 
     def _judge(self, reply: RecordedReply) -> Iterator[None]:
-        """Compare both networks on a reply."""
         self._make_learnable(reply)
         found: list[tuple[Tensor, ...]] = []
-        for window in windows_of(reply, ANCHORS):
-            batch = window.batch(self._judged)
+        for place in range(0, len(reply) - 1, ANCHORS):
+            batch = Window(reply, place, ANCHORS).batch(self._judged)
             networks = self.original, self.network
             (before, one), (now, other) = (guessed_chains(net, batch, self._columns, self._judged) for net in networks)
             tokens = self.original.shared.tokens  # rows of the head may be others for the next reply
-            places = batch.drafted(1, batch.tokens.shape[1])[0].nonzero()[:, 0] + window.place + 2
+            places = batch.drafted(1, batch.tokens.shape[1])[0].nonzero()[:, 0] + place + 2
             found.append((before, now, tokens[one], tokens[other], places))
             yield
         before, now, *guesses, places = (torch.cat(parts) for parts in zip(*found, strict=True))

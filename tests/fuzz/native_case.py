@@ -140,7 +140,7 @@ def _product(network: NativeNetwork, random: Random) -> None:
     for _ in range(random.randint(1, 2)):
         field = random.choice(("in", "out", "bits", "minima", "bytes"))
         setattr(product, field, random.choice((*NUMBERS, getattr(product, field))))
-    network._kernels.check(network._c)
+    network._kernels.check("decoder_check", network._c)
 
 
 def _pass(network: NativeNetwork, random: Random) -> None:

@@ -184,8 +184,8 @@ def test_the_formats_are_those_of_the_format_s_own_package():
 
 
 def test_a_load_parses_the_header_once_whether_it_converts_the_file_or_not(tmp_path, monkeypatch):
-    file, parsed, parse = tiny_gguf(tmp_path / "m.gguf"), [], gguf_header.parse_header
-    monkeypatch.setattr(gguf_header, "parse_header", lambda *given: parsed.append(1) or parse(*given))
+    file, parsed, parse = tiny_gguf(tmp_path / "m.gguf"), [], gguf_header.HeaderReader
+    monkeypatch.setattr(gguf_header, "HeaderReader", lambda data: parsed.append(1) or parse(data))
     load(file)
     assert len(parsed) == 1
     load(file)

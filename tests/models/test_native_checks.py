@@ -95,9 +95,9 @@ def test_a_product_whose_bytes_are_not_those_of_its_sizes_is_refused():
         kept = getattr(net._c_layers[2].down, field)
         setattr(net._c_layers[2].down, field, value)
         with pytest.raises(ModelError, match=said):
-            net._kernels.check(net._c)
+            net._kernels.check("decoder_check", net._c)
         setattr(net._c_layers[2].down, field, kept)
-    net._kernels.check(net._c)
+    net._kernels.check("decoder_check", net._c)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

@@ -140,14 +140,14 @@ def test_sizes_that_do_not_agree_are_refused(kernels):
     wrong = product.product.as_c()
     wrong.out = 60
     with pytest.raises(ModelError, match="bytes"):
-        kernels.check_linear(wrong)
+        kernels.check("linear_check", wrong)
     with pytest.raises(ModelError, match="states"):
         product(torch.randn(3, 65)[:, :64].new_zeros(2, 63))
     head = NativeHead(kernels, torch.ones(64), 1e-5)
     head.append(torch.randn(20, 64))
     head.as_c.vocab_size = 40
     with pytest.raises(ModelError, match="head"):
-        kernels.check_head(head.as_c)
+        kernels.check("head_alone_check", head.as_c)
 
 
 def computed_in_c(learning):
@@ -273,7 +273,7 @@ def test_a_step_that_follows_or_takes_what_is_not_there_is_refused(kernels):
         hydra.first(head, torch.randn(3, 32), tokens, 0, None)
     hydra._c.back.out = 16
     with pytest.raises(ModelError, match="back: 32 inputs and 16 outputs, not 32 and 32"):
-        kernels.check_hydra(hydra._c)
+        kernels.check("hydra_check", hydra._c)
 
 
 RANK = 8
@@ -342,7 +342,7 @@ def test_a_selectors_rows_that_cannot_be_are_refused(kernels):
         selector.begin(selector._given[0], torch.randn(3, 32), *selector._given[1:])
     selector._c.blocks.out = 16
     with pytest.raises(ModelError, match="blocks: 32 inputs and 16 outputs, not 32 and 96"):
-        kernels.check_selector(selector._c)
+        kernels.check("selector_check", selector._c)
 
 
 _READ_ROWS = ctypes.CFUNCTYPE(

@@ -12,8 +12,8 @@ from specchat.core.budget import Budget
 from specchat.core.request import EVERYTHING, FIRST
 from specchat.indexes.reply_buffer import LIKELIEST, RecordedReply, ReplyBuffer
 from specchat.training import learning_network as reply_recorder
-from specchat.training.losses import accepted_lengths
-from specchat.training.online_learning import OnlineLearner, Window, windows_of
+from specchat.training.losses import guessed_chains
+from specchat.training.online_learning import OnlineLearner, Window
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def test_a_recorded_reply_says_of_every_round_how_many_guesses_stood(model, meth
     assert reply.tokens.tolist()[1:] == [round.tree.tokens[0] for round in rounds[:1]] + [
         token for round in rounds for token in round.emitted
     ]
-    batches = [window.batch(3) for window in windows_of(reply, 8)]
-    lengths = torch.cat([accepted_lengths(learner.original, batch, learner._columns, 3) for batch in batches]).tolist()
+    batches = [Window(reply, place, 8).batch(3) for place in range(0, len(reply) - 1, 8)]
+    lengths = torch.cat([guessed_chains(learner.original, batch, learner._columns, 3)[0] for batch in batches]).tolist()
     for round in rounds[:-2]:
         assert lengths[round.start - rounds[0].start] == round.accepted
     for place, token in enumerate(reply.tokens[2:].tolist(), 1):
@@ -60,7 +60,7 @@ def test_places_without_states_are_not_learnt_from(model):
     skipped = {round.start - rounds[0].start + 1 for round in rounds if not round.budget.passes}
     assert skipped
     assert {place for place, known in enumerate(reply.known.tolist()) if not known} == skipped
-    chains = sum(int(window.batch(3).drafted(1, 9).sum()) for window in windows_of(reply, 8))
+    chains = sum(int(Window(reply, place, 8).batch(3).drafted(1, 9).sum()) for place in range(0, len(reply) - 1, 8))
     assert chains == sum(reply.known[: len(reply) - 1].tolist())
     idle(network)
     assert network.learnt.updates > 0

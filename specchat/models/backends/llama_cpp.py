@@ -33,7 +33,6 @@ from specchat.models.weights.weight_source import AdjustedSource, WeightSource, 
 
 LLAMA = "llama.cpp"
 
-
 _TREE_ROWS = 640
 """Room behind a text: the largest tree, and tokens that were put off."""
 
@@ -288,7 +287,7 @@ class LlamaCppModel(FixedPasses):
     def _replace_cache(self, rows: int) -> None:
         """Have another cache, with so many rows, which holds what was held of the text."""
         self._drop_tree(self._held)
-        old, new = self._cache, self.weights.new_cache(rows, self._threads, tapped=self._tapped)
+        old, new = self._cache, LlamaCache(self.weights, rows, self._threads, tapped=self._tapped)
         if old is not None:
             if self._held:
                 old.copy_to(new, self._base)

@@ -189,17 +189,6 @@ class LlamaWeights:
         size = _TYPE_BYTES[CACHE_TYPES[self.options.cache_type]]
         return int(2 * self.layers * int(lib.llama_model_n_head_kv(model)) * head_dim * size)
 
-    def new_cache(self, rows: int, threads: int, *, tapped: bool = False) -> LlamaCache:
-        """A cache with so many rows.
-
-        Args:
-            tapped: whether its passes can show states of layers. llama.cpp then asks about every operation of a pass.
-
-        Raises:
-            NotEnoughMemory: it cannot be made.
-        """
-        return LlamaCache(self, rows, threads, tapped=tapped)
-
     @cached_property
     def file(self) -> GgufSource:
         """The file itself, of which drafters need some rows: embeddings, and the head's."""
@@ -246,7 +235,9 @@ class LlamaCache:
         rows: so many rows it has.
     """
 
-    def __init__(self, weights: LlamaWeights, rows: int, threads: int, *, tapped: bool = False) -> None:
+    def __init__(self, weights: LlamaWeights, rows: int, threads: int, *, tapped: bool) -> None:
+        """An empty one; `tapped`: whether its passes can show states of layers, for which llama.cpp asks about every
+        operation. NotEnoughMemory if it cannot be made."""
         self._weights = weights  # whose model must outlive the context
         self._lib = lib = weights.library
         self.rows = rows

@@ -241,7 +241,7 @@ class NativeHydra:
         self._hidden = sizes.hidden
         self._mlp, self._back = StateMlp(network), network.back.product
         self._c = CHydra(self._mlp.as_c, self._back.as_c())
-        kernels.check_hydra(self._c)
+        kernels.check("hydra_check", self._c)
         self._room = TreeRoom(_FIRST_ROOM, sizes.hidden, 0)
         self._known = 0
         self._reader: _Reader | None = None

@@ -48,21 +48,23 @@ class Kernels:
         self._let_go: Any = None
         self._moved: tuple[weakref.ref[Tensor] | None, weakref.ref[Tensor] | None, tuple[int, ...]] = None, None, ()
 
-    def check(self, decoder: Any) -> None:
-        """Raise ModelError if a decoder's sizes do not agree with one another; `decoder` as decoder.h declares it."""
-        self._done(self._library.decoder_check(ctypes.byref(decoder)))
+    def check(self, function: str, about: Any) -> None:
+        """Raise ModelError if sizes do not agree with one another, and NotNumbers if a weight is not finite.
+
+        Args:
+            function: of the library, which looks at what it is `about`, as its header declares that.
+        """
+        self._done(self._library[function](ctypes.byref(about)))
 
     def layers(self, threads: int, decoder: Any, rows: Any, layers: range) -> None:
         """Run some layers over rows; `decoder`, which was checked, and `rows` as decoder.h declares them."""
-        with self._passing:
-            about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
-            self._done(self._library.decoder_layers(self._team_of(threads), *about))
+        about = ctypes.byref(decoder), ctypes.byref(rows), layers.start, layers.stop
+        self._done(self._with_team(threads, self._library.decoder_layers, *about))
 
     def read(self, threads: int, decoder: Any, cache: Any, whole: Any) -> None:
         """Embeddings, layers and head of a pass; `cache` is `Rows` of decoder.h, `whole` as whole_pass.h has it."""
-        with self._passing:
-            about = ctypes.byref(decoder), ctypes.byref(cache), ctypes.byref(whole)
-            self._done(self._library.decoder_read(self._team_of(threads), *about))
+        about = ctypes.byref(decoder), ctypes.byref(cache), ctypes.byref(whole)
+        self._done(self._with_team(threads, self._library.decoder_read, *about))
 
     def read_together(
         self,
@@ -90,8 +92,7 @@ class Kernels:
             return len(failed)
 
         about = ctypes.byref(decoder), addresses, together, count, LAYER_READY(told) if ready else None
-        with self._passing:
-            outcome = self._library.decoder_read_together(self._team_of(threads), *about)
+        outcome = self._with_team(threads, self._library.decoder_read_together, *about)
         if failed:
             raise failed[0]
         self._done(outcome)
@@ -124,10 +125,8 @@ class Kernels:
 
     def head(self, threads: int, decoder: Any, hidden: int, rows: int, said: LogitsBuffer) -> None:
         """Final norm and head of (rows, d) float32 states at this address."""
-        asked = CHeadAsked(*said.asked)
-        with self._passing:
-            about = ctypes.byref(decoder), hidden, rows, ctypes.byref(asked)
-            self._done(self._library.decoder_head(self._team_of(threads), *about))
+        about = ctypes.byref(decoder), hidden, rows, ctypes.byref(CHeadAsked(*said.asked))
+        self._done(self._with_team(threads, self._library.decoder_head, *about))
 
     def logprobs(self, threads: int, said: LogitsBuffer, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
         """Log-probabilities of these tokens by a head's output, each in its row.
@@ -140,34 +139,22 @@ class Kernels:
         if count:
             best, named, _, _, logits, _ = said.asked
             about = (logits, best, named, said.rows, said.width, count)
-            row_of = asked.buffer_info()[0]
-            with self._passing:
-                team = self._team_of(threads)
-                self._done(self._library.log_probabilities(team, *about, row_of, row_of + 4 * count, found))
+            places = asked.buffer_info()[0], asked.buffer_info()[0] + 4 * count
+            self._done(self._with_team(threads, self._library.log_probabilities, *about, *places, found))
         return list(found)
 
     def working_bytes(self, threads: int, decoder: Any, rows: int, seen: int) -> int:
         """Working memory of layers and head in a pass of so many rows over so many cache rows."""
         return int(self._library.decoder_bytes(threads, ctypes.byref(decoder), rows, seen))
 
-    def check_hydra(self, hydra: Any) -> None:
-        """Make sure that the sizes of a sequential MLP agree with one another; `hydra` as hydra.h declares it."""
-        self._done(self._library.hydra_check(ctypes.byref(hydra)))
-
     def hydra_read(self, threads: int, head: Any, hydra: Any, tree: Any, rows: int, search: Any = None) -> None:
         """The next rows of a tree through a checked sequential MLP and a checked head, and those that a search wants.
 
         `tree` and `search` are as hydra_search.h declares them.
         """
-        with self._passing:
-            about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(tree), rows
-            looking = None if search is None else ctypes.byref(search)
-            outcome = self._library.hydra_read(self._team_of(threads), *about, looking)
-        self._drafted(outcome)
-
-    def check_selector(self, selector: Any) -> None:
-        """Make sure that the sizes of heads with scores of pairs agree; `selector` as selector.h declares it."""
-        self._done(self._library.selector_check(ctypes.byref(selector)))
+        about = ctypes.byref(head), ctypes.byref(hydra), ctypes.byref(tree), rows
+        looking = None if search is None else ctypes.byref(search)
+        self._drafted(self._with_team(threads, self._library.hydra_read, *about, looking))
 
     def selector_read(self, threads: int, reader: Any, rows: int, *about: int) -> None:
         """The next rows of a tree; `reader` and what is `about` them as `selector_read_rows` takes them."""
@@ -175,28 +162,17 @@ class Kernels:
             reader.team = self._team_of(threads)
             self._drafted(self._library.selector_read_rows(ctypes.byref(reader), rows, *about))
 
-    def check_linear(self, product: Any) -> None:
-        """Raise ModelError if the sizes of a product by itself do not agree with one another."""
-        self._done(self._library.linear_check(ctypes.byref(product)))
-
-    def check_head(self, decoder: Any) -> None:
-        """Check the head of a decoder that has nothing else."""
-        self._done(self._library.head_alone_check(ctypes.byref(decoder)))
-
     def linear(self, threads: int, product: Any, rows: int, x: int, out: int) -> None:
         """A checked product with some rows; addresses of (rows, in) and (rows, out) float32."""
-        with self._passing:
-            team = self._team_of(threads)
-            self._done(self._library.linear(team, ctypes.byref(product), x, rows, out))
+        self._done(self._with_team(threads, self._library.linear, ctypes.byref(product), x, rows, out))
 
     def linear_of_stored(self, threads: int, stored: Any, epsilon: float, product: Any, out: int) -> None:
         """A checked product with rows of a matrix, brought to a mean square of 1; the address of (rows, out) float32.
 
         `stored` is as pack.c declares it.
         """
-        with self._passing:
-            about = ctypes.byref(stored), epsilon, ctypes.byref(product), out
-            self._done(self._library.linear_of_stored(self._team_of(threads), *about))
+        about = ctypes.byref(stored), epsilon, ctypes.byref(product), out
+        self._done(self._with_team(threads, self._library.linear_of_stored, *about))
 
     def gather(self, product: Any, outputs: Sequence[int], room: int, room_bytes: int, place: int) -> None:
         """Copy outputs of a product to this address, behind the first `place` that are there.
@@ -210,29 +186,24 @@ class Kernels:
 
     def convolve(self, threads: int, convolution: Any) -> None:
         """A convolution of each row's own ancestors; `convolution` as recurrence.h declares it, like those below."""
-        with self._passing:
-            self._done(self._library.recurrent_convolve(self._team_of(threads), ctypes.byref(convolution)))
+        self._done(self._with_team(threads, self._library.recurrent_convolve, ctypes.byref(convolution)))
 
     def scan(self, threads: int, scan: Any) -> None:
         """What rows of a tree read of a recurrent layer's state, each after it was added."""
-        with self._passing:
-            self._done(self._library.recurrent_scan(self._team_of(threads), ctypes.byref(scan)))
+        self._done(self._with_team(threads, self._library.recurrent_scan, ctypes.byref(scan)))
 
     def follow(self, threads: int, following: Any) -> None:
         """A recurrent layer's state after a path."""
-        with self._passing:
-            self._done(self._library.recurrent_follow(self._team_of(threads), ctypes.byref(following)))
+        self._done(self._with_team(threads, self._library.recurrent_follow, ctypes.byref(following)))
 
     def time_phases(self, threads: int, timed: bool) -> None:
         """Time the phases of what follows, or no longer; forget what was timed."""
-        with self._passing:
-            self._library.team_time(self._team_of(threads), timed)
+        self._with_team(threads, self._library.team_time, timed)
 
     def spent(self, threads: int) -> dict[str, float]:
         """Seconds by phase since then, as the thread that asks for a pass sees them."""
         seconds = (ctypes.c_double * len(PHASES))()
-        with self._passing:
-            count = self._library.team_spent(self._team_of(threads), seconds)
+        count = self._with_team(threads, self._library.team_spent, seconds)
         assert count == len(PHASES), "team.h names as many phases"
         return dict(zip(PHASES, seconds, strict=True))
 
@@ -279,13 +250,14 @@ class Kernels:
         """
         self._done(self._library.pack(ctypes.byref(stored), bits, blocks, room))
 
-    def finite(self, stored: Any) -> None:
-        """Look at every weight of some rows, `stored` as pack.c declares it; NotNumbers if one is not finite."""
-        self._done(self._library.finite_rows(ctypes.byref(stored)))
-
     def unpack(self, stored: Any, to: int) -> None:
         """Write rows as float32 to this address, (rows, length); `stored` as pack.c declares it."""
         self._done(self._library.unpack_rows(ctypes.byref(stored), to))
+
+    def _with_team(self, threads: int, function: Any, *about: Any) -> Any:
+        """Call a function of the library with the team, which works on nothing else meanwhile."""
+        with self._passing:
+            return function(self._team_of(threads), *about)
 
     def _team_of(self, threads: int) -> Any:
         assert 1 <= threads <= MOST_THREADS, f"a team of {threads} threads"

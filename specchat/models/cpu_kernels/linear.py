@@ -69,7 +69,7 @@ class GrowingHead:
         numbers = pointer("a head", data, torch.uint8, len(data))
         head = CProduct(len(self._norm), rows, *self._kind, len(data), numbers, None)
         self._c = CDecoder(hidden=len(self._norm), vocab_size=rows, epsilon=self._epsilon, norm=norm, head=head)
-        self._kernels.check_head(self._c)
+        self._kernels.check("head_alone_check", self._c)
         self.rows = rows
 
     @property
@@ -110,7 +110,7 @@ class NativeLinear(nn.Module):
         self.product = Product.empty(out, inputs, _BITS, False, None, arena)
         pack_into(kernels, _stored(weight), _BITS, self.product.data)
         self.as_c = self.product.as_c()
-        kernels.check_linear(self.as_c)
+        kernels.check("linear_check", self.as_c)
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, out) float32 from (…, in)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,11 +37,8 @@ StatesAndHead = tuple[int, Callable[[Tensor], HeadOutput]]
 """How many numbers a state is, and the head that says everything of (rows, d) states."""
 
 
-class ReadsLogProbabilities(Protocol):
-    """Reads logarithms of probabilities off logits."""
-
-    def __call__(self, said: LogitsBuffer, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
-        """(n,) rows, and of each a token → (n,) what its logits give the token; see `Kernels.logprobs`."""
+ReadsLogProbabilities = Callable[["LogitsBuffer", Sequence[int], Sequence[int]], list[float]]
+"""(n,) rows, and of each a token → (n,) what its logits give the token; see `Kernels.logprobs`."""
 
 
 class _Lent:

@@ -137,7 +137,7 @@ class NativeNetwork:
             *(shape.inner, shape.vocab_size, len(shape.attention_kinds), shape.gate == "gelu", shape.epsilon),
             *(self._c_layers, pointer("the last norm", self._norm, torch.float32, shape.hidden), self._head.as_c()),
         )
-        self._kernels.check(self._c)
+        self._kernels.check("decoder_check", self._c)
 
     def keep_layers(self, room_bytes: int) -> int:
         """Keep as many streamed layers in memory as fit into so much; the bytes taken. Once, before the first pass."""

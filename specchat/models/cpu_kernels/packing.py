@@ -7,7 +7,6 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -94,10 +93,8 @@ _AT_ONCE = 4096
 """Outputs that are packed at once, whole blocks of them. What C cannot read comes as float32, which takes memory."""
 
 
-class ShareOut(Protocol):
-    """Calls a function once for each part, like `map`: one after another, or in several threads."""
-
-    def __call__(self, fill: Callable[[slice], None], parts: Iterable[slice], /) -> Iterable[None]: ...
+ShareOut = Callable[[Callable[[slice], None], Iterable[slice]], Iterable[None]]
+"""Calls a function once for each part, like `map`: one after another, or in several threads."""
 
 
 class Packer:
@@ -152,7 +149,7 @@ class Packer:
 
         def look(rows: slice) -> None:
             some = weight.some(rows)  # what C reads of it lives as long as it does
-            self._kernels.finite(_as_c(some))
+            self._kernels.check("finite_rows", _as_c(some))
 
         self._for_all(name, None, weight.rows, look, share_out)
 

@@ -79,7 +79,7 @@ class NativeSelector:
             pointer("a matrix between rows", self._mix, torch.float32, sizes.rank, sizes.rank),
             *(product.as_c() for product in self._products),
         )
-        kernels.check_selector(self._c)
+        kernels.check("selector_check", self._c)
         self._given: tuple[NamedHead, TokenRows, TokenRows] | None = None
         self._states: States | None = None
         self._room = TreeRoom(0, sizes.hidden, 0)

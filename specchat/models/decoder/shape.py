@@ -99,11 +99,8 @@ class Shape:
             DamagedModel: its numbers are out of bounds, or do not go together.
         """
         family = FAMILIES[config.model_type]
-        heads, hidden, head_dim = (
-            _whole(config, "num_attention_heads"),
-            _whole(config, "hidden_size"),
-            _head_dim(config),
-        )
+        heads, hidden = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
+        head_dim = _head_dim(config)
         attention_kinds, kind_of = _attention_kinds(config, family)
         shape = cls(
             layers=_whole(config, "num_hidden_layers"),

@@ -53,7 +53,6 @@ STEPS = ".steps"
 
 _TOGETHER, _LARGEST, _LEAST = 32, 127, 1e-12
 
-
 _FORMATS = ("F32", "F16", "BF16")
 
 _KNOWN_TOKENS = 8192

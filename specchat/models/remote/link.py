@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from os import dup
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn, TypeVar
 
 from torch import Tensor
 
@@ -27,19 +27,6 @@ _POLL_S = 0.1
 _ENDING_S = 2.0
 
 _Answered = TypeVar("_Answered", bound=m.Answer)
-
-
-class TargetProcess(Protocol):
-    """A target's process, and the way to it."""
-
-    to: Connection
-    answers: Connection
-
-    def end(self) -> None:
-        """End it, however it is."""
-
-    def last_words(self) -> str:
-        """The last output before it ended, in one line; may be empty."""
 
 
 class SshProcess:
@@ -73,6 +60,7 @@ class SshProcess:
             self._process.wait()
 
     def last_words(self) -> str:
+        """The last output before it ended, in one line; may be empty."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING_S)
         with suppress(OSError, ValueError):
@@ -98,7 +86,7 @@ class TargetLink:
         self,
         at: str,
         opening: m.Open,
-        start: Callable[[], TargetProcess],
+        start: Callable[[], SshProcess],
         say: Callable[[str], None] = lambda text: None,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:

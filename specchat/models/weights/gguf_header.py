@@ -275,12 +275,7 @@ def _mapped(part: Part) -> mmap.mmap:
 def _parsed(path: Path, stamp: tuple[int, int]) -> GgufHeader:
     """The header of one file as it is now; size and time make a changed file another one."""
     with _mapped(Part(path, 0, stamp)) as data:
-        return parse_header(data, path, stamp)
-
-
-def parse_header(data: mmap.mmap, path: Path, stamp: tuple[int, int]) -> GgufHeader:
-    """The header of these bytes of a file, which takes milliseconds; `read_header` does it once a file."""
-    return _Reader(data).header(path, stamp)
+        return HeaderReader(data).header(path, stamp)
 
 
 def _texts(data: mmap.mmap, key: str, at: int, count: int) -> list[str]:
@@ -318,7 +313,7 @@ def _refuse_lists(header: GgufHeader) -> None:
             raise _Damaged(f"{key} = {header.said(key)}, and one value is read there")
 
 
-class _Reader:
+class HeaderReader:
     """Walks through the header."""
 
     def __init__(self, data: mmap.mmap) -> None:

@@ -216,7 +216,6 @@ LAYOUTS: dict[int, Layout] = {
 }
 """Formats whose numbers can be kept as they are. The factors of a block are its first or its last bytes, as float16."""
 
-
 ROUNDED = LAYOUTS[Kind.Q4_1]
 """The layout of weights that are rounded to 4 bits here."""
 
@@ -258,10 +257,6 @@ def _of_32(codes: int, fifth: int | None = None) -> Callable[[Tensor], _Unpacked
         return numbers, None, None
 
     return unpack
-
-
-def _q8_0(blocks: Tensor) -> _Unpacked:
-    return blocks[..., 2:] ^ 128, None, None
 
 
 def _q4_k(blocks: Tensor) -> _Unpacked:
@@ -308,7 +303,7 @@ _UNPACK: dict[Kind, Callable[[Tensor], _Unpacked]] = {
     Kind.Q5_1: _of_32(8, fifth=4),
     Kind.Q5_K: _q5_k,
     Kind.Q6_K: _q6_k,
-    Kind.Q8_0: _q8_0,
+    Kind.Q8_0: lambda blocks: (blocks[..., 2:] ^ 128, None, None),
     Kind.IQ4_NL: _of_32(2),
     Kind.IQ4_XS: _iq4_xs,
 }
