@@ -29,6 +29,7 @@ from specchat.cli.streams import (
     guard_terminals,
     open_missing_streams,
     output_error,
+    plain_table,
     table_width,
 )
 from specchat.cli.train import train
@@ -258,11 +259,8 @@ def methods(
 
 def _print_methods(methods: list[MethodInfo]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("family", "name", "what it does", "source", "lossless"):
-        table.add_column(column, no_wrap=column in ("family", "name"), overflow="fold")
+    table = plain_table("family", "name", "what it does", "source", "lossless", whole=2)
     for method in methods:
         table.add_row(method.family, method.name, method.summary, method.source, method.lossless)
     Console(file=sys.stdout, highlight=False, width=table_width()).print(table)

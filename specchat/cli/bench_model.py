@@ -15,6 +15,8 @@ from specchat.errors import UsageError
 from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from specchat.bench.configurations import SpeltOut
     from specchat.bench.report import Report
     from specchat.bench.runner import BenchPlan, BenchProgress
@@ -78,6 +80,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     plan = _plan(settings, request)
     interrupted = 0
     with _progress() as progress:
+        from specchat.bench.report_tables import report_json
         from specchat.bench.runner import Bench
 
         run = Bench(plan, progress)
@@ -88,7 +91,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     _print(report, request.output)
     code = interrupted or (_judge_floor(report, request.output) if request.floor else 0)
     if request.save is not None:
-        _save(report, request.save)
+        _write(request.save, report_json(report))
     if request.plot is not None:
         from specchat.bench.plots import draw
 
@@ -106,7 +109,6 @@ def bench_rules(settings: dict[str, Any], questions: Questions, output: Output, 
     prepare_environment(chosen.threads)  # before torch is imported
 
     import msgspec
-    from rich.console import Console
 
     from specchat.bench.rule_table import RuleBench, drawing, rule_tables
     from specchat.decoding.assemble import sampling
@@ -127,8 +129,7 @@ def bench_rules(settings: dict[str, Any], questions: Questions, output: Output, 
         report = RuleBench(pair, drafting, samplings, progress.step).run(workload.questions)
     data = msgspec.json.format(msgspec.json.encode(report), indent=2)
     if output is Output.text:
-        width = None if sys.stdout.isatty() else _WIDTH
-        Console(file=sys.stdout, highlight=False, width=width).print(rule_tables(report))
+        _draw(rule_tables(report))
     else:
         print((data if output is Output.json else msgspec.json.encode(report)).decode())
     if save is not None:
@@ -183,7 +184,7 @@ def _spelt_out(compare: str, chosen: Settings, floor: bool) -> SpeltOut:
 
 
 def _print(report: Report, output: Output) -> None:
-    from specchat.bench.report_tables import reply_lines, report_json
+    from specchat.bench.report_tables import reply_lines, report_json, report_tables
 
     if output is Output.json:
         print(report_json(report).decode())
@@ -191,12 +192,14 @@ def _print(report: Report, output: Output) -> None:
         for line in reply_lines(report):
             print(line)
     else:
-        from rich.console import Console
+        _draw(report_tables(report))
 
-        from specchat.bench.report_tables import report_tables
 
-        width = None if sys.stdout.isatty() else _WIDTH
-        Console(file=sys.stdout, highlight=False, width=width).print(report_tables(report))
+def _draw(tables: RenderableType) -> None:
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _WIDTH
+    Console(file=sys.stdout, highlight=False, width=width).print(tables)
 
 
 def _judge_floor(report: Report, output: Output) -> int:
@@ -215,12 +218,6 @@ def _accept_writable(file: Path) -> None:
     folder = file.absolute().parent
     if os.path.isdir(file) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise UsageError(f"--save {file} cannot be written")
-
-
-def _save(report: Report, file: Path) -> None:
-    from specchat.bench.report_tables import report_json
-
-    _write(file, report_json(report))
 
 
 def _write(file: Path, data: bytes) -> None:

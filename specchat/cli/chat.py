@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +28,6 @@ from specchat.config import (
     user_keys,
     user_settings,
 )
-from specchat.engine.client.client import Link
 from specchat.engine.client.replay import Player, Recording
 from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol.text import one_line, visible
@@ -68,22 +66,22 @@ def open_chat(
         question: what is asked at once.
         serve_on: the port on which other programs may ask, "" for the usual one; None: they may not.
     """
-    port = None if serve_on is None else _port_to_serve_on(serve_on)
+    port = None
+    if serve_on is not None:  # what is wrong with it is said before the screen is taken
+        port = parse_port(serve_on, "--serve", "a port from 1 to 65535")
+        check_packages()
+        own_key()
     message = system_message(system)
     guard = take_terminal()
     wanted = {**user_settings(), **settings}
     if not engine:
         settings = {**settings, "pair": starting_pair(settings)}
         load_catalog().pair(settings["pair"])  # a wrong name is reported before the screen is taken
-
-    def connect(wake: Callable[[], None]) -> Link:
-        return start_engine(engine, wanted, wake)
-
     training = TrainingHere(lambda asked: _later("pair_states").estimate_training(asked), state_dir() / "training.json")
     keys, options = user_keys(problems), _options(mouse, ascii)
     sent = History(state_dir() / "prompts.jsonl", private_dir) if options.history else None
     setup = AppSetup(
-        connect,
+        lambda wake: start_engine(engine, wanted, wake),
         pairs=lambda: _later("pair_states").pairs_elsewhere() if engine else _later("pair_states").known_pairs(),
         judge=None if engine else lambda info: _later("pair_states").judged(info),
         sizes=None if engine else lambda info: _later("pair_states").sized_by_hub(info),
@@ -93,7 +91,7 @@ def open_chat(
         store=default_path(),
         toured=state_dir() / "toured",
         questions=shipped_questions,
-        server=lambda *given: _later("serving").serve_from_app(*given),
+        server=lambda *given: _later("serving").AppServer(*given),
         serve_on=port,
         better=None if engine else lambda name: _later("better_pair").offer_for(name, patience_s=20.0),
         training=None if engine else training,
@@ -144,11 +142,8 @@ def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> int:
     recording = Recording.read(file)
     guard = take_terminal()
     options = _options(mouse, ascii)
-
-    def play(wake: Callable[[], None]) -> Link:
-        return Player(recording, wake)
-
-    app = SpecchatApp(AppSetup(play), settings={}, keys=user_keys(problems), options=options, guard=guard)
+    setup = AppSetup(lambda wake: Player(recording, wake))
+    app = SpecchatApp(setup, settings={}, keys=user_keys(problems), options=options, guard=guard)
     run_app(app, mouse=options.mouse)
     _report_crash(app)
     return app.return_code or 0
@@ -173,18 +168,6 @@ def _demo() -> Path | None:
         return shipped_file("assets/demo.jsonl")
     except SpecchatError:
         return None
-
-
-def _port_to_serve_on(said: str) -> int:
-    """The port, before the screen is taken.
-
-    Raises:
-        UsageError: it is not a port number, or no server can run here.
-    """
-    port = parse_port(said, "--serve", "a port from 1 to 65535")
-    check_packages()
-    own_key()
-    return port
 
 
 def _later(module: str) -> ModuleType:

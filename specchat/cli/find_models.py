@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from specchat.cli.progress import fetch_reporter, sized
-from specchat.cli.streams import confirmed, table_width
+from specchat.cli.streams import confirmed, plain_table, table_width
 from specchat.engine.protocol.text import one_line
 from specchat.errors import DamagedWeights, UsageError, nearest, short
 
@@ -111,16 +111,13 @@ def _as_object(pair: FoundPair) -> dict[str, Any]:
 
 def _print_table(findings: Findings) -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console(width=table_width())
     if not findings.pairs:
         console.print("no models of other programs were found here that can run")
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("", "pair", "on disk", "memory", "what it is"):
-            table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
+        table = plain_table("", "pair", "on disk", "memory", "what it is", whole=4)
         for number, pair in enumerate(findings.pairs, 1):
             memory = {None: "not known", True: "fits in memory", False: "does not fit"}[pair.fits]
             known = "added" if pair.added else memory

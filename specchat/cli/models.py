@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from specchat.cli.flags import model_names
 from specchat.cli.progress import fetch_reporter, print_event, sized
-from specchat.cli.streams import confirmed, table_width
+from specchat.cli.streams import confirmed, plain_table, table_width
 from specchat.decoding.families import methods_with_weights
 from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import SpecchatError, UsageError, WeightsError, nearest
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from specchat.config import Catalog, DrafterSpec, PairSpec, WeightsSpec
+    from specchat.config import Catalog, DrafterSpec, WeightsSpec
     from specchat.config.trained_drafters import TrainedDrafter
     from specchat.models.hub.trained_drafters import FoundDrafter, ListedDrafter
-
-_Spec = TypeVar("_Spec", bound="WeightsSpec")
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
@@ -98,8 +96,7 @@ def check(name: Name) -> None:
         typer.echo(f"{local.name}: {drafter.weights.name} is intact, SHA-256 {drafter.sha256}")
         return
     wrong = []
-    chosen, left = _split(name)
-    for spec in (*chosen, *_here(left), *_drafters_here(name)):
+    for spec in _chosen_and_here(name):
         try:
             with fetch_reporter() as report:
                 files = _interruptible(partial(fetching.check, spec, report))
@@ -127,8 +124,7 @@ def remove(name: Name, yes: Annotated[bool, typer.Option("--yes", "-y", help="do
     if (local := _local_drafter(name)) is not None:
         _remove_local(local, yes)
         return
-    models, left = _split(name)
-    chosen = [(spec, model_state.state(spec).disk_bytes) for spec in (*models, *_here(left), *_drafters_here(name))]
+    chosen = [(spec, model_state.state(spec).disk_bytes) for spec in _chosen_and_here(name)]
     listed = ", ".join(f"{spec.name} ({sized(size)})" for spec, size in chosen)
     if not _agreed(yes, name, f"Remove the weights of {listed}?"):
         return
@@ -171,15 +167,12 @@ def _listed_drafters(name: str) -> tuple[DrafterSpec, ...]:
     return tuple(spec for spec in catalog.drafters_for(catalog.pairs[name].target) if _local_drafter(spec.name) is None)
 
 
-def _drafters_here(name: str) -> list[DrafterSpec]:
-    return _here(_listed_drafters(name))
-
-
-def _here(specs: Iterable[_Spec]) -> list[_Spec]:
-    """Those of which something is on this machine."""
+def _chosen_and_here(name: str) -> list[WeightsSpec]:
+    """What a name stands for, and what is on this machine of a pair's other draft models and trained drafters."""
     from specchat.models.hub import model_state
 
-    return [spec for spec in specs if model_state.state(spec).disk_bytes]
+    chosen, left = _split(name)
+    return [*chosen, *(spec for spec in (*left, *_listed_drafters(name)) if model_state.state(spec).disk_bytes)]
 
 
 def _unused(spec: WeightsSpec, pair: str) -> str:
@@ -303,13 +296,8 @@ def print_json(catalog: Catalog) -> None:
         }
         for pair in catalog.pairs.values()
     ]
-    typer.echo(
-        json.dumps(
-            {"models": models, "pairs": pairs, "drafters": drafters, "learnt_bytes": kept_states()},
-            indent=2,
-            ensure_ascii=False,
-        )
-    )
+    listed = {"models": models, "pairs": pairs, "drafters": drafters, "learnt_bytes": kept_states()}
+    typer.echo(json.dumps(listed, indent=2, ensure_ascii=False))
 
 
 def _about_drafter(drafter: ListedDrafter) -> dict[str, Any]:
@@ -325,6 +313,7 @@ def print_table(catalog: Catalog) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from specchat.cli.pair_states import unused_drafts
     from specchat.config import cache_dir
     from specchat.config.drafter_states import kept_states
     from specchat.models.hub import model_state
@@ -332,14 +321,15 @@ def print_table(catalog: Catalog) -> None:
     from specchat.models.hub.trained_drafters import listed_drafters
 
     problems = []
-    table = _table("model", "state", "size", "pairs", "licence")
+    table = plain_table("model", "state", "size", "pairs", "licence")
     for spec in catalog.models.values():
         state, problem = model_state.state(spec), broken(spec)
         problems += [(spec.name, problem)] if problem else []
-        pairs = ", ".join(_use(pair, spec.name) for pair in catalog.pairs_using(spec.name))
+        used = catalog.pairs_using(spec.name)
+        pairs = ", ".join(f"{one.name} (unused)" if spec.name in unused_drafts(one) else one.name for one in used)
         size = "no weights" if spec.scripted else _sizes(state.kind, state.disk_bytes, state.total_bytes)
         _add_row(table, spec.name, _state_cell(state.kind, problem), size, pairs, spec.licence)
-    drafters = _table("trained drafter", "state", "size", "method", "target", "licence")
+    drafters = plain_table("trained drafter", "state", "size", "method", "target", "licence")
     for one in listed_drafters(catalog, methods_with_weights()):
         problems += [(one.name, one.problem)] if one.problem else []
         size = _sizes(one.state, one.disk_bytes, one.total_bytes)
@@ -352,20 +342,10 @@ def print_table(catalog: Catalog) -> None:
     for name, problem in problems:
         console.print(Text(f"\n✕ {one_line(name)}: {visible(problem)}", "red"), soft_wrap=True)
     for name, learnt_bytes in kept_states().items():
+        learnt = f"{name} has learnt {sized(learnt_bytes)} from your chats"
         forgets = f"`specchat models erase-state {name}` forgets it"
-        console.print(
-            Text(f"\n{name} has learnt {sized(learnt_bytes)} from your chats; {forgets}", "dim"), soft_wrap=True
-        )
+        console.print(Text(f"\n{learnt}; {forgets}", "dim"), soft_wrap=True)
     console.print(Text(f"\nweights live in {cache_dir() / 'models'}; pull a pair or a model by its name", "dim"))
-
-
-def _table(*headings: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, no_wrap=place < 3, overflow="fold")
-    return table
 
 
 def _add_row(table: Table, *cells: str | Text) -> None:
@@ -373,13 +353,6 @@ def _add_row(table: Table, *cells: str | Text) -> None:
     from rich.text import Text
 
     table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in cells))
-
-
-def _use(pair: PairSpec, model: str) -> str:
-    """The pair's name, with a remark where the model is a draft model that its settings do not use."""
-    from specchat.cli.pair_states import unused_drafts
-
-    return f"{pair.name} (unused)" if model in unused_drafts(pair) else pair.name
 
 
 def _state_cell(state: str, problem: str) -> Text:

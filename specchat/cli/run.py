@@ -68,16 +68,11 @@ def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | N
     Raises:
         UsageError: there are several, or a file cannot be read.
     """
-    given: list[tuple[ConstraintKind, str | Path]] = []
-    if json_schema is not None:
-        given.append(("json_schema", json_schema))
-    if regex is not None:
-        given.append(("regex", regex))
-    if grammar is not None:
-        given.append(("grammar", grammar))
+    options: dict[ConstraintKind, str | Path | None] = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
+    given = {kind: what for kind, what in options.items() if what is not None}
     if len(given) > 1:
         raise UsageError("a reply is held to one of --json-schema, --regex and --grammar")
-    for kind, what in given:
+    for kind, what in given.items():
         text = what if isinstance(what, str) else read_named(what, cut(str(what)), MOST_CONSTRAINT_BYTES)
         return ReplyConstraint(kind, text)
     return None

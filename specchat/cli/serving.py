@@ -158,30 +158,20 @@ def serve_on(
             engine_log().unlink()
 
 
-def serve_from_app(
-    port: int,
-    connect: Callable[[Callable[[], None]], Link],
-    asked: Callable[[str], None],
-    ended: Callable[[str], None],
-) -> AppServer:
-    """Start the server on this port of this machine, or on the next one that is free; see `StartServer`."""
-    check_packages()
-    return AppServer(listening(HOST, port, silent=True), connect, asked, ended)
-
-
 class AppServer:
-    """A server that answers until it is stopped."""
+    """A server on this port of this machine, or on the next one that is free, as `StartServer` says."""
 
     def __init__(
         self,
-        door: socket.socket,
+        port: int,
         connect: Callable[[Callable[[], None]], Link],
         asked: Callable[[str], None],
         ended: Callable[[str], None],
     ) -> None:
+        check_packages()
         from specchat.serve.access import Access, fresh_key
 
-        chosen = own_key()
+        door, chosen = listening(HOST, port, silent=True), own_key()
         self.address = address_of(door)
         self._access = Access(HOST, door.getsockname()[1], True, chosen or fresh_key())
         self.key = f"that {KEY_VARIABLE} says" if chosen else self._access.key

@@ -8,12 +8,15 @@ import select
 import stat
 import sys
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
 from specchat.engine.protocol.text import safe_on_terminal
 from specchat.errors import SpecchatError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _PIPE_PATIENCE_S = 0.5
 """How long to wait for a first byte on a pipe when a prompt was given as well: perhaps no process writes to it."""
@@ -42,6 +45,16 @@ def open_missing_streams() -> None:
 def table_width() -> int | None:
     """Columns for a table: those of the terminal (None), or in a file or pipe as many as the table likes."""
     return None if sys.stdout.isatty() else _WIDEST_TABLE
+
+
+def plain_table(*headings: str, whole: int = 3) -> Table:
+    """A table without borders; the texts of its first `whole` columns are never divided."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, no_wrap=place < whole, overflow="fold")
+    return table
 
 
 def flush_output() -> None:
