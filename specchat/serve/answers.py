@@ -171,7 +171,6 @@ class JsonAnswer(Response):
 
 
 def error_response(error: ApiError, body: ErrorBody = openai_error) -> Response:
-    """An error as the API's clients read it."""
     return JsonAnswer(body(error), error.status, error.headers)
 
 

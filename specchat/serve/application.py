@@ -20,7 +20,7 @@ from specchat.errors import cut
 from specchat.serve import completions, messages, responses
 from specchat.serve.access import Access
 from specchat.serve.answers import Answer, JsonAnswer, ReplyResponse, error_response
-from specchat.serve.api_error import ApiError, ErrorBody, anthropic_error, openai_error
+from specchat.serve.api_error import ApiError, anthropic_error, openai_error
 from specchat.serve.completions import Completions
 from specchat.serve.messages import Messages
 from specchat.serve.requests import CheckedRequest
@@ -35,10 +35,15 @@ _LONGEST_NAME = 40
 _BODY_PATIENCE_S = 30.0
 _DISCARD_PATIENCE_S, _MOST_DISCARDED_BYTES = 2.0, 8 * LARGEST_BODY_BYTES
 
-
 Handler = Callable[[Request], Awaitable[Response]]
 
-_APIS: list[tuple[str, Callable[[bytes, str], CheckedRequest], type[Answer]]] = [
+Read = Callable[[bytes, str], CheckedRequest]
+"""Reads the request in a body, from a client of this name.
+
+Raises ApiError where it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.
+"""
+
+_APIS: list[tuple[str, Read, type[Answer]]] = [
     (
         "/v1/chat/completions",
         lambda body, client: completions.read_request(body, "chat.completion", client),
@@ -51,7 +56,6 @@ _APIS: list[tuple[str, Callable[[bytes, str], CheckedRequest], type[Answer]]] = 
 
 
 def application(scheduler: Scheduler, access: Access) -> ASGIApp:
-    """The server as an ASGI application."""
     began = int(time.time())
 
     def cards() -> list[dict[str, object]]:
@@ -68,7 +72,7 @@ def application(scheduler: Scheduler, access: Access) -> ASGIApp:
         scheduler.check_model(name)
         return JsonAnswer(next(card for card in cards() if card["id"] == name))
 
-    def answering(read: Callable[[bytes, str], CheckedRequest], answer: type[Answer]) -> Handler:
+    def answering(read: Read, answer: type[Answer]) -> Handler:
         async def respond(request: Request) -> Response:
             asked = read(await _body(request), _client(request))
             return ReplyResponse(scheduler.submit_each(asked), answer, lambda: scheduler.pair.pair)
@@ -103,7 +107,7 @@ class Guard:
             self._check(headers)
         except ApiError as error:
             await _discard_body(receive)
-            await error_response(error, _error_body(scope["path"]))(scope, receive, send)
+            await _refusal(scope["path"], error)(scope, receive, send)
         else:
             await self._inner(scope, receive, send)
 
@@ -159,14 +163,13 @@ def _too_large() -> ApiError:
     return ApiError(413, f"the body is larger than {LARGEST_BODY_BYTES >> 20} MiB", code="body_too_large")
 
 
-def _error_body(path: str) -> ErrorBody:
-    """How errors at this address are written."""
-    return anthropic_error if path.startswith("/v1/messages") else openai_error
+def _refusal(path: str, error: ApiError) -> Response:
+    return error_response(error, anthropic_error if path.startswith("/v1/messages") else openai_error)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError), "registered for these"
-    return error_response(error, _error_body(request.url.path))
+    return _refusal(request.url.path, error)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:
@@ -177,12 +180,11 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
         405: f"{request.method} is not allowed here",
     }
     refused = ApiError(error.status_code, why.get(error.status_code, str(error.detail)), code="unknown_url")
-    response = error_response(refused, _error_body(request.url.path))
+    response = _refusal(request.url.path, refused)
     response.headers.update(error.headers or {})
     return response
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return error_response(
-        ApiError(500, f"internal error: {type(error).__name__}", code="internal_error"), _error_body(request.url.path)
-    )
+    failed = ApiError(500, f"internal error: {type(error).__name__}", code="internal_error")
+    return _refusal(request.url.path, failed)

@@ -12,20 +12,20 @@ from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Likely, TokenLogprob
 from specchat.errors import nearest
 from specchat.serve.answers import FINGERPRINT, Answer, Sent, usage
-from specchat.serve.fields import Fields, json_object, shown, wrong
+from specchat.serve.fields import Fields, Only, shown, wrong
 from specchat.serve.reply_reader import Piece, ReplyReader, text_of
 from specchat.serve.requests import (
     MOST_LIKELY,
     MOST_REPLIES,
     MOST_TOKENS,
+    ROLES,
     SETTINGS,
     CheckedRequest,
     answering,
     calling,
-    chosen_tool,
-    names_of,
     parsed,
     read_bias,
+    read_choice,
     read_format,
     read_messages,
     read_seed,
@@ -41,14 +41,14 @@ Form = Literal["chat.completion", "text_completion"]
 _WITHOUT_EFFECT = ("user", "safety_identifier", "prompt_cache_key")
 """Texts about the client; nothing is kept of them."""
 
-_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+_ONLY: Only = {
     "service_tier": (("auto", "default"), "there is only one tier"),
     "store": ((False,), "nothing is stored"),
     "metadata": (({},), "nothing is stored"),
 }
 """Fields of both forms that have one possible value."""
 
-_ONLY_IN: Mapping[Form, Mapping[str, tuple[tuple[Any, ...], str]]] = {
+_ONLY_IN: Mapping[Form, Only] = {
     "chat.completion": {
         "functions": ((), "tools are called"),
         "function_call": (("none",), "tools are called"),
@@ -85,18 +85,9 @@ _MOST_LIKELY_OF_A_TEXT = 5
 
 
 def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
-    """The request in a body.
-
-    Raises:
-        ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.
-    """
-    fields = Fields(json_object(body))
+    """The request in a body."""
     only = {**_ONLY, **_ONLY_IN[form]}
-    fields.refuse_unknown([*_COMMON, *_OWN[form], *only])
-    for name, (allowed, why) in only.items():
-        fields.only(name, *allowed, why=why)
-    for name in _WITHOUT_EFFECT:
-        fields.text(name)
+    fields = Fields.of_body(body, [*_COMMON, *_OWN[form], *only], only, _WITHOUT_EFFECT)
     chat = form == "chat.completion"
     stream = fields.truth("stream") or False
     tools = _tools(fields) if chat else None
@@ -175,8 +166,6 @@ def _stream_options(fields: Fields, stream: bool) -> bool:
 
 # ------------------------------------------------------------------------------------------------ messages, tools
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-
 
 def _content(fields: Fields) -> str:
     """The field `content`: a text, or the texts of its parts one after the other."""
@@ -195,9 +184,9 @@ def _message(fields: Fields) -> Iterator[Message]:
         fields.refuse_unknown(["role", "content", "tool_call_id", "name"])
         yield answering(fields.name("tool_call_id"), _content(fields))
         return
-    if role not in _ROLES:
+    if role not in ROLES:
         raise wrong(
-            fields.path("role"), f"{shown(role)} is not a role that can be answered{nearest(role or '', _ROLES)}"
+            fields.path("role"), f"{shown(role)} is not a role that can be answered{nearest(role or '', ROLES)}"
         )
     fields.refuse_unknown(["role", "content", "name", "refusal", "tool_calls", "function_call", "audio", "annotations"])
     for name in ("name", "refusal", "function_call", "audio"):
@@ -207,7 +196,7 @@ def _message(fields: Fields) -> Iterator[Message]:
         yield calling(_content(fields) if fields.raw("content") else "", [*map(_call, fields.each("tool_calls"))])
         return
     fields.only("tool_calls", [], why="only an assistant calls")
-    yield Message(_ROLES[role], _content(fields))
+    yield Message(ROLES[role], _content(fields))
 
 
 def _call(fields: Fields) -> tuple[str, str, Any]:
@@ -230,28 +219,19 @@ def _function(fields: Fields) -> Fields:
 
 def _tools(fields: Fields) -> Any:
     given = read_tools(map(_function, fields.each("tools")), "parameters", "strict")
-    chosen = _tool_choice(fields, [*names_of(given)])
-    return tools_asked(given, chosen, fields.truth("parallel_tool_calls"))
+    return tools_asked(given, _tool_choice(fields, given), fields.truth("parallel_tool_calls"))
 
 
 def _tool_choice(fields: Fields, named: Collection[str]) -> tuple[str, ...] | None:
-    """The tools one of which must be called; empty where none may be, None where the model decides."""
-    choice = fields.raw("tool_choice")
-    if choice is None:
-        return None
-    if choice == "none":
-        return ()
-    if not named:
+    if not named and fields.raw("tool_choice") not in (None, "none"):
         raise wrong("tool_choice", "there are no tools to choose from")
-    if choice == "auto":
-        return None
-    if choice == "required":
-        return tuple(named)
-    if not isinstance(choice, dict):
-        raise wrong("tool_choice", f"{shown(choice)} is none of none, auto, required and a function")
-    function = _function(Fields(choice, "tool_choice."))
-    function.refuse_unknown(["name"])
-    return chosen_tool(function.needed("name"), function.path("name"), named)
+
+    def named_function(choice: Fields) -> Fields:
+        function = _function(choice)
+        function.refuse_unknown(["name"])
+        return function
+
+    return read_choice(fields, named, named_function)
 
 
 # ------------------------------------------------------------------------------------------------------- answers

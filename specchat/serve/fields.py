@@ -15,6 +15,9 @@ from specchat.serve.api_error import ApiError
 
 Kind = TypeVar("Kind")
 
+Only = Mapping[str, tuple[tuple[Any, ...], str]]
+"""A field → its possible values, and why it has no others."""
+
 _LONGEST_SHOWN = 80
 
 LONGEST_NAME = 4096
@@ -47,19 +50,28 @@ class Fields:
         self._place = place
 
     @classmethod
-    def of(cls, value: Any, place: str) -> Fields:
-        """The fields of a value that must be an object."""
+    def of_body(cls, body: bytes, known: Collection[str], only: Only, texts: Collection[str] = ()) -> Fields:
+        """The fields of a request's body, where those of `only` have no other value, and those of `texts` are texts.
+
+        Raises:
+            ApiError: it is not a JSON object, or a field is not among the known ones, or has another value.
+        """
+        try:
+            value = msgspec.json.decode(body)
+        except UNREADABLE as error:
+            raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
         if not isinstance(value, dict):
-            raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
-        return cls(value, f"{place}.")
+            raise ApiError(400, f"the body is not a JSON object: {shown(value)}", code="invalid_json")
+        fields = cls(value)
+        fields.refuse_unknown(known)
+        for name, (allowed, why) in only.items():
+            fields.only(name, *allowed, why=why)
+        for name in texts:
+            fields.text(name)
+        return fields
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
-
-    @property
-    def place(self) -> str:
-        """Where the object itself is."""
-        return self._place.rstrip(".")
 
     def path(self, name: str) -> str:
         return f"{self._place}{name}"
@@ -132,32 +144,19 @@ class Fields:
         return text
 
     def inner(self, name: str) -> Fields | None:
-        """The fields of an object."""
         table = self.table(name)
         return None if table is None else Fields(table, f"{self.path(name)}.")
 
     def each(self, name: str) -> Iterator[Fields]:
         """The fields of each object in a list; none where the list was not given."""
         for number, value in enumerate(self.items(name) or []):
-            yield Fields.of(value, f"{self.path(name)}[{number}]")
+            place = f"{self.path(name)}[{number}]"
+            if not isinstance(value, dict):
+                raise wrong(place, f"{shown(value)} is not an object", "invalid_type")
+            yield Fields(value, f"{place}.")
 
     def _of(self, name: str, kind: type[Kind], words: str) -> Kind | None:
         value = self._values.get(name)
         if value is not None and not isinstance(value, kind):
             raise wrong(self.path(name), f"{shown(value)} is not {words}", "invalid_type")
         return value
-
-
-def json_object(body: bytes) -> dict[str, Any]:
-    """The object that a body is.
-
-    Raises:
-        ApiError: it is not JSON, or another value.
-    """
-    try:
-        value = msgspec.json.decode(body)
-    except UNREADABLE as error:
-        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
-    if not isinstance(value, dict):
-        raise ApiError(400, f"the body is not a JSON object: {shown(value)}", code="invalid_json")
-    return value

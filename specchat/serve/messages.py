@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from specchat.engine.protocol.commands import Message, ReplyConstraint
 from specchat.errors import nearest
 from specchat.serve.answers import BlockAnswer, Sent
 from specchat.serve.api_error import ApiError, anthropic_error
-from specchat.serve.fields import Fields, json_object, shown, wrong
+from specchat.serve.fields import Fields, Only, shown, wrong
 from specchat.serve.reply_reader import Piece, ReplyReader
 from specchat.serve.requests import (
     MOST_TOKENS,
@@ -19,7 +19,6 @@ from specchat.serve.requests import (
     answering,
     calling,
     chosen_tool,
-    names_of,
     read_format,
     read_messages,
     read_settings,
@@ -29,7 +28,7 @@ from specchat.serve.requests import (
 )
 from specchat.serve.tools import Call, Tools
 
-_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+_ONLY: Only = {
     "thinking": (({"type": "disabled"}, {"type": "adaptive"}), "how long to think cannot be chosen"),
     "service_tier": (("auto", "standard_only"), "there is only one tier"),
     "container": ((), "no code is run"),
@@ -45,15 +44,8 @@ _KNOWN = (
 
 
 def read_request(body: bytes, client: str = "", *, counts: bool = False) -> CheckedRequest:
-    """The request in a body; `counts`: to count its tokens.
-
-    Raises:
-        ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.
-    """
-    fields = Fields(json_object(body))
-    fields.refuse_unknown(_COUNTED if counts else _KNOWN)
-    for name, (allowed, why) in _ONLY.items():
-        fields.only(name, *allowed, why=why)
+    """The request in a body; `counts`: to count its tokens."""
+    fields = Fields.of_body(body, _COUNTED if counts else _KNOWN, _ONLY)
     longest = fields.whole("max_tokens", 1, MOST_TOKENS)
     if longest is None and not counts:
         raise wrong("max_tokens", "it is missing", "missing_required_parameter")
@@ -155,7 +147,7 @@ def _tools(fields: Fields) -> Tools | None:
     given = read_tools(tools, "input_schema", "cache_control", "type", "strict", "eager_input_streaming")
     choice = fields.inner("tool_choice")
     alone = None if choice is None else choice.truth("disable_parallel_tool_use")
-    return tools_asked(given, _choice(choice, [*names_of(given)]), None if alone is None else not alone)
+    return tools_asked(given, _choice(choice, given), None if alone is None else not alone)
 
 
 def _choice(choice: Fields | None, named: Collection[str]) -> tuple[str, ...] | None:
@@ -172,7 +164,7 @@ def _choice(choice: Fields | None, named: Collection[str]) -> tuple[str, ...] | 
         case "tool":
             return chosen_tool(choice.needed("name"), choice.path("name"), named)
         case "any":
-            raise wrong(choice.place, "there are no tools to choose from")
+            raise wrong("tool_choice", "there are no tools to choose from")
         case _:
             raise wrong(choice.path("type"), f"{shown(kind)} is none of auto, any, tool and none")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -166,6 +166,10 @@ def read_messages(fields: Fields, name: str, one: Callable[[Fields], Iterable[Me
     return tuple(message for value in fields.each(name) for message in one(value))
 
 
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+"""OpenAI's roles, and those of the model's chat format."""
+
+
 def typed_part(part: Fields, *types: str) -> str:
     """The text of a part of one of these types."""
     if part.raw("type") not in types:
@@ -237,8 +241,8 @@ def _schema(about: Fields) -> str:
     return msgspec.json.encode(schema).decode()
 
 
-def read_tools(functions: Iterable[Fields], parameters: str, *others: str) -> list[dict[str, Any]]:
-    """The functions that may be called, as chat templates are given them.
+def read_tools(functions: Iterable[Fields], parameters: str, *others: str) -> dict[str, dict[str, Any]]:
+    """The functions that may be called by name, as chat templates are given them.
 
     Args:
         parameters: the field with the schema of a function's parameters.
@@ -253,10 +257,12 @@ def read_tools(functions: Iterable[Fields], parameters: str, *others: str) -> li
             raise wrong(function.path("name"), f"{shown(name)} is the name of two tools")
         told = {} if description is None else {"description": description}
         found[name] = {"type": "function", "function": {"name": name, **told, "parameters": schema}}
-    return list(found.values())
+    return found
 
 
-def tools_asked(tools: Sequence[dict[str, Any]], chosen: Sequence[str] | None, parallel: bool | None) -> Tools | None:
+def tools_asked(
+    tools: Mapping[str, dict[str, Any]], chosen: Sequence[str] | None, parallel: bool | None
+) -> Tools | None:
     """The functions of a request; None where there are none, or none may be called.
 
     Args:
@@ -267,15 +273,32 @@ def tools_asked(tools: Sequence[dict[str, Any]], chosen: Sequence[str] | None, p
         return None
     single = parallel is False or (parallel is None and bool(chosen))
     held = ReplyConstraint("calls", chosen=tuple(chosen or ()), single=single)
-    return Tools(tuple(names_of(tools)), msgspec.json.encode(tools).decode(), held, single=single)
+    return Tools(tuple(tools), msgspec.json.encode([*tools.values()]).decode(), held, single=single)
+
+
+def read_choice(fields: Fields, named: Collection[str], function: Callable[[Fields], Fields]) -> tuple[str, ...] | None:
+    """OpenAI's `tool_choice`: the tools one of which must be called, none where none may be; None: the model decides.
+
+    Args:
+        function: finds and checks the object with a function's name in the choice of one.
+    """
+    match choice := fields.raw("tool_choice"):
+        case None | "auto":
+            return None
+        case "none":
+            return ()
+        case "required" if named:
+            return tuple(named)
+        case "required":
+            raise wrong("tool_choice", "there are no tools to choose from")
+        case dict():
+            chosen = function(Fields(choice, "tool_choice."))
+            return chosen_tool(chosen.needed("name"), chosen.path("name"), named)
+        case _:
+            raise wrong("tool_choice", f"{shown(choice)} is none of none, auto, required and a function")
 
 
 def chosen_tool(name: str, place: str, named: Collection[str]) -> tuple[str, ...]:
-    """The one tool that must be called."""
     if name not in named:
         raise wrong(place, f"{shown(name)} is not the name of a tool{nearest(name, named)}")
     return (name,)
-
-
-def names_of(tools: Sequence[dict[str, Any]]) -> Iterator[str]:
-    return (tool["function"]["name"] for tool in tools)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from specchat.engine.protocol.commands import Message
 from specchat.errors import nearest
 from specchat.serve.answers import BlockAnswer, Sent
 from specchat.serve.api_error import ApiError
-from specchat.serve.fields import Fields, json_object, shown, wrong
+from specchat.serve.fields import Fields, Only, shown, wrong
 from specchat.serve.reply_reader import Piece, ReplyReader
 from specchat.serve.requests import (
     MOST_TOKENS,
+    ROLES,
     CheckedRequest,
     answering,
     calling,
-    chosen_tool,
-    names_of,
     parsed,
+    read_choice,
     read_format,
     read_messages,
     read_settings,
@@ -30,7 +30,7 @@ from specchat.serve.requests import (
 )
 from specchat.serve.tools import Call, Tools
 
-_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+_ONLY: Only = {
     "store": ((False,), "nothing is kept between requests; send the whole input each time"),
     "previous_response_id": ((), "nothing is kept between requests; send the whole input each time"),
     "conversation": ((), "nothing is kept between requests; send the whole input each time"),
@@ -62,17 +62,8 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def read_request(body: bytes, client: str = "") -> CheckedRequest:
-    """The request in a body.
-
-    Raises:
-        ApiError: it is not a JSON object, or a field is missing, unknown, of a wrong kind or not supported.
-    """
-    fields = Fields(json_object(body))
-    fields.refuse_unknown(_KNOWN)
-    for name, (allowed, why) in _ONLY.items():
-        fields.only(name, *allowed, why=why)
-    for name in _WITHOUT_EFFECT:
-        fields.text(name)
+    """The request in a body."""
+    fields = Fields.of_body(body, _KNOWN, _ONLY, _WITHOUT_EFFECT)
     fields.table("client_metadata")
     if thinking := fields.inner("reasoning"):
         thinking.refuse_unknown(["effort", "summary"])
@@ -114,9 +105,6 @@ def _input(fields: Fields) -> tuple[Message, ...]:
     return read_messages(fields, "input", _item)
 
 
-_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-
-
 def _item(item: Fields) -> Iterator[Message]:
     match kind := item.raw("type"):
         case "function_call":
@@ -129,9 +117,9 @@ def _item(item: Fields) -> Iterator[Message]:
         case None | "message":
             item.refuse_unknown(["type", "id", "role", "content", "status"])
             role = item.text("role")
-            if role not in _ROLES:
-                raise wrong(item.path("role"), f"{shown(role)} is not a role{nearest(role or '', _ROLES)}")
-            yield Message(_ROLES[role], item.texts("content", _part))
+            if role not in ROLES:
+                raise wrong(item.path("role"), f"{shown(role)} is not a role{nearest(role or '', ROLES)}")
+            yield Message(ROLES[role], item.texts("content", _part))
         case _:
             why = f"{shown(kind)} is none of message, function_call and function_call_output"
             raise wrong(item.path("type"), why)
@@ -148,27 +136,14 @@ def _tools(fields: Fields) -> Tools | None:
         if tool.raw("type") != "function":
             raise wrong(tool.path("type"), f"{shown(tool.raw('type'))} is not supported: only functions can be called")
     given = read_tools(tools, "parameters", "type", "strict")
-    chosen = _choice(fields, [*names_of(given)])
-    return tools_asked(given, chosen, fields.truth("parallel_tool_calls"))
+    return tools_asked(given, read_choice(fields, given, _chosen_function), fields.truth("parallel_tool_calls"))
 
 
-def _choice(fields: Fields, named: Collection[str]) -> tuple[str, ...] | None:
-    choice = fields.raw("tool_choice")
-    if choice is None or choice == "auto":
-        return None
-    if choice == "none":
-        return ()
-    if choice == "required" and named:
-        return tuple(named)
-    if choice == "required":
-        raise wrong("tool_choice", "there are no tools to choose from")
-    if not isinstance(choice, dict):
-        raise wrong("tool_choice", f"{shown(choice)} is none of none, auto, required and a function")
-    function = Fields(choice, "tool_choice.")
-    function.refuse_unknown(["type", "name"])
-    if function.raw("type") != "function":
-        raise wrong(function.path("type"), "only functions can be called")
-    return chosen_tool(function.needed("name"), function.path("name"), named)
+def _chosen_function(choice: Fields) -> Fields:
+    choice.refuse_unknown(["type", "name"])
+    if choice.raw("type") != "function":
+        raise wrong(choice.path("type"), "only functions can be called")
+    return choice
 
 
 class Responses(BlockAnswer):

@@ -72,7 +72,6 @@ class Ticket:
                 self.fail(from_engine(event, field, "response_format" if self.asked.tools is None else "tools"))
 
     def fail(self, error: ApiError) -> None:
-        """The reply ends here, with an error."""
         self._news.put_nowait(error)
 
     def leave(self) -> None:
@@ -126,7 +125,6 @@ _SHORTEST_REST_S, _LONGEST_REST_S = 1.0, 30.0
 """How long nothing is tried after an engine could not be loaded."""
 
 _log = logging.getLogger(__name__)
-
 
 _KEPT_AS = "serve"
 """The name under which the engine keeps what it reads of requests: long system prompts of agents come again."""
