@@ -42,6 +42,8 @@ class Circumstances:
 
 def circumstances() -> Circumstances:
     """As they are now. The load average tells whether the machine was busy with something else."""
+    import torch
+
     return Circumstances(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         command="specchat " + shlex.join(sys.argv[1:]),
@@ -50,7 +52,7 @@ def circumstances() -> Circumstances:
         cores=host.usable_cores(),
         memory_bytes=host.memory_bytes(),
         load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        accelerator=_accelerator(),
+        accelerator=torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         versions={"specchat": __version__, "python": platform.python_version(), **_versions()},
     )
@@ -81,12 +83,6 @@ def peak_memory(device: torch.device) -> PeakMemory:
 
         cuda = int(torch.cuda.max_memory_allocated(device))
     return PeakMemory(host.peak_process_bytes(), cuda)
-
-
-def _accelerator() -> str | None:
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def _versions() -> dict[str, str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Protocol
 
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
 from specchat.bench.measured_reply import Work, Written
+from specchat.bench.peer_engines import Peer
 from specchat.core.constraint import ConstraintSource
 from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
@@ -16,23 +16,6 @@ from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritte
 from specchat.engine.server.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16
-
-
-class Contestant(Protocol):
-    """Anything that writes replies to prompts given as tokens."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the report."""
-
-    def begin(self) -> None:
-        """A new question begins: what was learnt from the last one is forgotten, unless it may be kept."""
-
-    def warm_up(self, prompt: list[int]) -> None:
-        """Write a few tokens that are not measured."""
-
-    def write(self, prompt: list[int], seed: int, json_schema: str = "") -> Written:
-        """Write one reply, held to a schema if there is one."""
 
 
 class Ours:
@@ -125,6 +108,10 @@ class Ours:
             pair.resources,
             controllers=self._controllers,
         )
+
+
+Contestant = Ours | Peer
+"""Writes replies to prompts given as tokens. `begin` is called before each question, `warm_up` before the first."""
 
 
 def _work(ended: ReplyEnded, by_rows: dict[int, tuple[int, float]]) -> Work:

@@ -27,7 +27,6 @@ class InterleavedRun:
     """Measures contestants against the first of them, plain decoding; `measured` grows reply by reply.
 
     Args:
-        encode: messages to tokens.
         room: longest prompt that leaves room for a reply.
         seed: noise of the first reply; every prompt has its own, the same for all contestants.
         on_reply: hears (who, about which question) before every reply, taught and warming ones included.
@@ -91,9 +90,9 @@ class InterleavedRun:
             messages.append({"role": "user", "content": said})
             prompt = self.encode(messages)
             if len(prompt) > self.room:
-                self._leave_out(
-                    f"{question.question_id}, turn {turn + 1}: a prompt of {len(prompt)} tokens is too long"
-                )
+                where = f"{question.question_id}, turn {turn + 1}"
+                if (why := f"{where}: a prompt of {len(prompt)} tokens is too long") not in self.notes:
+                    self.notes.append(why)
                 return
             reply = ""
             for place in range(len(contestants)):
@@ -106,10 +105,6 @@ class InterleavedRun:
                     contestant.name, question.question_id, question.category, turn, place, tuple(prompt), seed, written
                 )
             messages.append({"role": "assistant", "content": reply})
-
-    def _leave_out(self, why: str) -> None:
-        if why not in self.notes:
-            self.notes.append(why)
 
 
 FLOOR = 0.97
@@ -149,7 +144,6 @@ def floor_comparison(
     """Every drafter × policy under `goodput`, as `--compare` names configurations.
 
     Args:
-        has_draft_model: whether the pair has one.
         trained: drafters that there are trained weights for.
         datastore: whether there is one with the target's tokens.
         text: `auto` for all of them, or a part, such as `"suffix,token_recycling:template:nodes=80"`.

@@ -162,7 +162,7 @@ class _Generate:
         self._device = pair.device
         self._eos = sorted(pair.vocabulary.eos_ids)
         self._how = {name: value for name, value in how.items() if name != _ASSISTANT}
-        self._with = {name: value for name, value in how.items() if name == _ASSISTANT}
+        self._assistant = how.get(_ASSISTANT)
 
     def __call__(self, prompt: list[int], most: int) -> Iterator[PeerPass]:
         from transformers import GenerationConfig, StoppingCriteriaList
@@ -187,7 +187,7 @@ class _Generate:
                 attention_mask=torch.ones_like(ids),
                 generation_config=config,
                 stopping_criteria=StoppingCriteriaList([note]),
-                **self._with,
+                assistant_model=self._assistant,
             )
         yield from (one for one in seen if one.tokens)
 

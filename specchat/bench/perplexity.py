@@ -29,7 +29,9 @@ class Perplexity:
 def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity | None:
     """Perplexity of the fixed text, read through the same passes that verify drafts; None for less than two tokens."""
     target = pair.target.model
-    tokens = _tokens(pair, TEXT.read_text(encoding="utf-8") if text is None else text)[: target.context_tokens - _ROWS]
+    text = TEXT.read_text(encoding="utf-8") if text is None else text
+    encode = ScriptedVocabulary().encode if pair.target.tokenizer is None else pair.target.tokenizer.encode
+    tokens = encode(text)[: target.context_tokens - _ROWS]
     if len(tokens) < 2:
         return None
     with torch.inference_mode():
@@ -38,10 +40,3 @@ def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity 
             surprise -= float(torch.log_softmax(logits.float(), dim=-1)[token])
     target.prefill(())
     return Perplexity(math.exp(surprise / (len(tokens) - 1)), len(tokens) - 1)
-
-
-def _tokens(pair: LoadedPair, text: str) -> list[int]:
-    """The text as tokens, without a chat format around it."""
-    if pair.target.tokenizer is None:
-        return ScriptedVocabulary().encode(text)
-    return [int(token) for token in pair.target.tokenizer.encode(text)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
+from specchat.config.file_reading import system_errors_as
 from specchat.errors import UsageError, installs
 
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
@@ -74,10 +75,8 @@ def draw_costs(title: str, curves: Sequence[Curve], file: Path) -> None:
 
 
 def _save(figure: Any, file: Path) -> None:
-    try:
+    with system_errors_as(UsageError, f"--plot {file} cannot be written"):
         figure.savefig(file, dpi=150)
-    except OSError as error:
-        raise UsageError(f"--plot {file} cannot be written: {error.strerror}") from None
 
 
 def _speed_up(axes: Any, run: Run) -> None:
@@ -108,8 +107,7 @@ def _acceptance_length(axes: Any, run: Run) -> None:
     lines = {name: points for name, points in _by_size(run).items() if len(points) > 1}
     for name, points in lines.items():
         axes.plot([nodes for nodes, _ in points], [tau for _, tau in points], marker="o", label=name)
-    axes.set_xlabel("draft nodes in a tree")
-    axes.set_ylabel("acceptance length τ")
+    axes.set(xlabel="draft nodes in a tree", ylabel="acceptance length τ")
     axes.set_title(f"{run.target}, {run.dtype}", fontsize=10)
     axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
@@ -119,9 +117,7 @@ def _verify_cost(axes: Any, run: Run) -> None:
     for result in run.results:
         if costs := _costs(result):
             axes.plot([r for r, _ in costs], [1000 * s for _, s in costs], marker=".", label=result.name)
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("rows in one pass of the target")
-    axes.set_ylabel("milliseconds")
+    axes.set(xlabel="rows in one pass of the target", ylabel="milliseconds", ylim=(0, None))
     axes.set_title(f"{run.target}, {run.dtype}: what verifying costs", fontsize=10)
     axes.legend(fontsize=8)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -129,7 +128,7 @@ def _group(category: str, matched: Sequence[tuple[Measured, Measured]]) -> Group
     tokens = sum(len(reply.written.tokens) for reply in replies)
     decode_s = sum(reply.written.decode_s for reply in replies)
     prefill_s = sum(reply.written.prefill_s for reply in replies)
-    group = Group(
+    return Group(
         category=category,
         replies=len(replies),
         tokens=tokens,
@@ -139,8 +138,8 @@ def _group(category: str, matched: Sequence[tuple[Measured, Measured]]) -> Group
         ratio=_ratio(matched, 0.0),
         with_prompt=_ratio(matched, 1.0),
         joules_per_token=_joules_per_token(replies),
+        **_work_figures(replies, decode_s),
     )
-    return dataclasses.replace(group, **_work_figures(replies, decode_s))
 
 
 def _ratio(matched: Sequence[tuple[Measured, Measured]], prompt_share: float) -> Interval:
@@ -165,8 +164,8 @@ def _work_figures(replies: Sequence[Measured], decode_s: float) -> dict[str, Any
     accepted += [0] * (len(offered) - len(accepted))
     passes: dict[int, int] = defaultdict(int)
     seconds: dict[int, float] = defaultdict(float)
-    for cost in [dict(work.verify_by_rows) for work in works]:
-        for rows, (count, spent) in cost.items():
+    for work in works:
+        for rows, (count, spent) in work.verify_by_rows.items():
             passes[rows] += count
             seconds[rows] += spent
     return {

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specchat.bench.measured_reply import Interval, Measured
-from specchat.bench.report import ALL, Group, Report, Result, Run
+from specchat.bench.report import ALL, Group, Report, Run
 
 
 def report_tables(report: Report) -> RenderableType:
@@ -56,7 +56,8 @@ def _contestants(run: Run) -> Table:
             _split(group),
         ]
         joules = [_maybe(group.joules_per_token)] if energy else []
-        table.add_row(_named(number, result), *cells, *joules)
+        name = Text(f"{number}\u00a0{result.name}", "dim" if result.kind == "peer" else "")
+        table.add_row(name, *cells, *joules)
     return table
 
 
@@ -157,10 +158,6 @@ def _table(*columns: str) -> Table:
     for place, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
     return table
-
-
-def _named(number: int, result: Result) -> Text:
-    return Text(f"{number}\u00a0{result.name}", "dim" if result.kind == "peer" else "")
 
 
 def _range(interval: Interval) -> str:

@@ -41,8 +41,6 @@ class BenchPlan:
         compare: the configurations, as `--compare` names them.
         dtypes: precisions to run; empty is the settings' own.
         warm: measure every configuration a second time with a drafter that has seen other prompts' replies.
-        peers: also measure other engines.
-        perplexity: read the fixed text in every precision.
         spelt: what `every` became, and notes on what was left out.
     """
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,6 @@ def measure_server(
 
     Args:
         words: flags of `specchat serve`.
-        max_tokens: of each reply.
 
     Raises:
         EngineError: the server does not start, or refuses a request.
@@ -83,10 +83,10 @@ def measure_server(
         for streams in STREAMS:
             progress(f"{streams} at a time, {'with' if guesses else 'without'} guesses")
             flags = [*words, *([] if guesses else ["--controller=off"]), f"--parallel={streams}"]
-            with _server(flags) as client, ThreadPoolExecutor(streams) as clients:
-                list(clients.map(lambda _: client.ask(_WARM, 16), range(streams)))  # what each place makes once
+            with _server(flags) as ask, ThreadPoolExecutor(streams) as clients:
+                list(clients.map(lambda _: ask(_WARM, 16), range(streams)))  # what each place makes once
                 began = time.perf_counter()
-                taken = list(clients.map(lambda question: client.ask(question, max_tokens), questions))
+                taken = list(clients.map(lambda question: ask(question, max_tokens), questions))
                 seconds = time.perf_counter() - began
             texts = [reply.text for reply in taken]
             alone = alone or texts
@@ -109,34 +109,28 @@ def table(measured: Sequence[StreamsMeasured]) -> list[str]:
     return lines
 
 
-class _Client:
-    """Asks one server."""
-
-    def __init__(self, port: int, key: str) -> None:
-        self._port, self._key = port, key
-
-    def ask(self, question: str, max_tokens: int) -> ReplyTaken:
-        """A reply, as a stream, greedily."""
-        asked = {
-            "messages": [{"role": "user", "content": question}],
-            "max_tokens": max_tokens,
-            "temperature": 0,
-            "seed": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        line = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_PATIENCE_S)
-        try:
-            headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-            line.request("POST", "/v1/chat/completions", json.dumps(asked), headers)
-            answer = line.getresponse()
-            if answer.status != 200:
-                raise EngineError(f"the server refuses a request: {cut(answer.read(4000).decode(errors='replace'))}")
-            return _taken(answer)
-        except (OSError, http.client.HTTPException) as error:
-            raise EngineError(f"the server does not answer: {error}") from None
-        finally:
-            line.close()
+def _ask(port: int, key: str, question: str, max_tokens: int) -> ReplyTaken:
+    """A reply, as a stream, greedily."""
+    asked = {
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "seed": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_S)
+    try:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        line.request("POST", "/v1/chat/completions", json.dumps(asked), headers)
+        answer = line.getresponse()
+        if answer.status != 200:
+            raise EngineError(f"the server refuses a request: {cut(answer.read(4000).decode(errors='replace'))}")
+        return _taken(answer)
+    except (OSError, http.client.HTTPException) as error:
+        raise EngineError(f"the server does not answer: {error}") from None
+    finally:
+        line.close()
 
 
 def _taken(answer: http.client.HTTPResponse) -> ReplyTaken:
@@ -156,8 +150,8 @@ def _taken(answer: http.client.HTTPResponse) -> ReplyTaken:
 
 
 @contextmanager
-def _server(words: Sequence[str]) -> Iterator[_Client]:
-    """A server with these flags and no drafter's state of earlier replies, while the block runs."""
+def _server(words: Sequence[str]) -> Iterator[Callable[[str, int], ReplyTaken]]:
+    """Asks a server that has these flags and no drafter's state of earlier replies, while the block runs."""
     with tempfile.TemporaryDirectory(prefix="specchat-bench-") as folder:
         home, key = Path(folder), secrets.token_hex(16)
         for name, place in (("cache", cache_dir()), ("config", config_dir()), ("data", data_dir())):
@@ -182,7 +176,7 @@ def _server(words: Sequence[str]) -> Iterator[_Client]:
             if b"http://" not in server.stdout.readline():
                 server.wait(10)
                 raise EngineError(f"the server does not start: {cut(told.read_text(errors='replace').strip())}")
-            yield _Client(port, key)
+            yield partial(_ask, port, key)
         finally:
             server.terminate()
             try:

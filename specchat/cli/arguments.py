@@ -91,11 +91,7 @@ def _refuse_bytes(number: int, argument: str) -> None:
 
 
 def refuse_options_before_command(context: typer.Context) -> None:
-    """Refuse options of the chat that stand before a subcommand: they would not act on it.
-
-    Raises:
-        UsageError: there are such options; says where they belong.
-    """
+    """Refuse options of the chat that stand before a subcommand: they would not act on it."""
     name = context.invoked_subcommand
     assert name is not None, "only asked where there is a subcommand"
     given = [parameter for parameter in context.command.params if _was_typed(context, parameter.name)]

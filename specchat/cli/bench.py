@@ -110,10 +110,10 @@ def bench(
         raise UsageError(f"bench {what!r}: there is nothing of that name to measure{known}")
     if serve:
         raise typer.Exit(bench_server(settings, output, save))
-    from specchat.cli.bench_model import Questions, Request, bench_model, bench_rules
+    from specchat.cli.bench_model import Request, bench_model, bench_rules, chosen_questions
 
     categories = [name.strip() for name in category.split(",") if name.strip()] if category else None
-    questions = Questions(prompts, categories, limit, first_turns)
+    questions = partial(chosen_questions, prompts, categories, limit, first_turns)
     if rules:
         raise typer.Exit(bench_rules(settings, questions, output, save))
     request = Request(compare, floor, questions, dtypes, warm, peers, perplexity, output, save, plot)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.cli.flags import Output
+from specchat.config.file_reading import is_named_pipe, system_errors_as
 from specchat.errors import UsageError
 from specchat.settings import GREEDY, Settings
 
@@ -28,9 +29,8 @@ _WIDTH = 110
 """Columns of a table that is written into a file or a pipe."""
 
 
-@dataclass(frozen=True)
-class Questions:
-    """Which questions are asked.
+def chosen_questions(source: str, categories: list[str] | None, limit: int, first_turns: bool) -> Workload:
+    """The questions that are asked.
 
     Args:
         source: own, a file, or the name of a prompt set.
@@ -38,21 +38,14 @@ class Questions:
         limit: at most so many questions, one of each category in turn; 0 is all.
         first_turns: without follow-up questions.
     """
+    from specchat.bench.workloads import find_workload
 
-    source: str
-    categories: list[str] | None
-    limit: int
-    first_turns: bool
-
-    def workload(self) -> Workload:
-        from specchat.bench.workloads import find_workload
-
-        workload = find_workload(self.source)
-        if self.categories is not None:
-            workload = workload.only(self.categories)
-        if self.limit:
-            workload = workload.limited(self.limit)
-        return workload.first_turns() if self.first_turns else workload
+    workload = find_workload(source)
+    if categories is not None:
+        workload = workload.only(categories)
+    if limit:
+        workload = workload.limited(limit)
+    return workload.first_turns() if first_turns else workload
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class Request:
 
     compare: str
     floor: bool
-    questions: Questions
+    questions: Callable[[], Workload]
     dtypes: str
     warm: bool
     peers: bool
@@ -100,7 +93,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     return code or (0 if report.ok else 1)
 
 
-def bench_rules(settings: dict[str, Any], questions: Questions, output: Output, save: Path | None) -> int:
+def bench_rules(settings: dict[str, Any], questions: Callable[[], Workload], output: Output, save: Path | None) -> int:
     """Compute the table of rules, print and write it."""
     from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
     from specchat.config import load_catalog, settings_of
@@ -121,7 +114,7 @@ def bench_rules(settings: dict[str, Any], questions: Questions, output: Output, 
     samplings = {f"temperature {warm}": drafting.but({"temperature": warm}), "as its chats": drafting.but(own)}
     if not own["temperature"] or sampling(samplings["as its chats"]) == sampling(samplings[f"temperature {warm}"]):
         del samplings["as its chats"]
-    workload = questions.workload()
+    workload = questions()
     with _progress() as progress:
         progress.say(f"loading {chosen.pair}")
         pair = load_pair(drafting, progress.say)
@@ -157,7 +150,7 @@ def _plan(settings: dict[str, Any], request: Request) -> BenchPlan:
         accept_plot_file(request.plot)
     if request.save is not None:
         _accept_writable(request.save)
-    workload = request.questions.workload()
+    workload = request.questions()
     return BenchPlan(
         chosen, workload, spelt.compare, precisions, request.warm, request.peers, request.perplexity, spelt
     )
@@ -211,8 +204,6 @@ def _judge_floor(report: Report, output: Output) -> int:
 
 
 def _accept_writable(file: Path) -> None:
-    from specchat.config.file_reading import is_named_pipe
-
     if is_named_pipe(file):
         raise UsageError(f"--save {file} cannot be written: it is a pipe, which may have no reader")
     folder = file.absolute().parent
@@ -221,10 +212,8 @@ def _accept_writable(file: Path) -> None:
 
 
 def _write(file: Path, data: bytes) -> None:
-    try:
+    with system_errors_as(UsageError, f"--save {file} cannot be written"):
         file.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"--save {file} cannot be written: {error.strerror}") from None
 
 
 @contextmanager

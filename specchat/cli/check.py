@@ -45,8 +45,11 @@ def check(
     chosen = settings_in_force(settings)
     prepare_environment(chosen.threads)
 
+    import msgspec
+
     from specchat.bench.check import prove
     from specchat.bench.checked_combination import EFFORTS
+    from specchat.bench.report_tables import plain_data
 
     shown = sys.stderr.isatty()
 
@@ -62,17 +65,9 @@ def check(
     if output is Output.text:
         _print(proof)
     else:
-        _print_json(proof, indent=output is Output.json)
+        data = msgspec.json.encode({**plain_data(proof), "ok": proof.ok})
+        print((data if output is Output.jsonl else msgspec.json.format(data)).decode())
     raise typer.Exit(0 if proof.ok else 1)
-
-
-def _print_json(proof: Proof, indent: bool) -> None:
-    import msgspec
-
-    from specchat.bench.report_tables import plain_data
-
-    data = msgspec.json.encode({**plain_data(proof), "ok": proof.ok})
-    print((msgspec.json.format(data) if indent else data).decode())
 
 
 def _print(proof: Proof) -> None:

@@ -15,6 +15,7 @@ from specchat.cli.chats import AsJson
 from specchat.cli.flags import model_names
 from specchat.cli.progress import sized
 from specchat.cli.streams import confirmed
+from specchat.config.file_reading import open_file_or_pipe, system_errors_as
 from specchat.engine.protocol.text import safe_in_json, visible
 from specchat.errors import StoreError, UsageError, nearest, short
 
@@ -142,11 +143,9 @@ def remove(
     if not confirmed(yes, "removing datastores", f"{', '.join(chosen)}: delete for good?", "nothing removed"):
         return
     for name in chosen:
-        try:
+        with system_errors_as(StoreError, f"{found[name]} cannot be removed"):
             size = found[name].lstat().st_size
             found[name].unlink()
-        except OSError as error:
-            raise StoreError(f"{found[name]} cannot be removed: {error.strerror or error}") from None
         typer.echo(f"removed {name}, {sized(size)}")
 
 
@@ -211,15 +210,11 @@ def _write(
     if states is not None:
         header = msgspec.structs.replace(header, state_width=states[0].shape[1])
     typer.echo(f"sorting {len(tokens):,} tokens; the file takes {sized(header.file_bytes)}", err=True)
-    try:
-        with replacing(file) as draft, draft.open("wb") as opened:
-            write_datastore(opened, header, tokens, names, *(states or ()))
-    except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
-    size_bytes = file.lstat().st_size
-    name = file.stem
-    typer.echo(f"{name}: {_contents(header)}, {sized(size_bytes)}")
-    typer.echo(f"try it: specchat --drafter datastore --set datastore.store={name}")
+    problem = f"{file} cannot be written"
+    with system_errors_as(StoreError, problem), replacing(file) as draft, draft.open("wb") as opened:
+        write_datastore(opened, header, tokens, names, *(states or ()))
+    typer.echo(f"{file.stem}: {_contents(header)}, {sized(file.lstat().st_size)}")
+    typer.echo(f"try it: specchat --drafter datastore --set datastore.store={file.stem}")
 
 
 _LARGEST_BYTES = 64 << 20
@@ -286,16 +281,11 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is not UTF-8."""
-    from specchat.config.file_reading import open_file_or_pipe
-
-    try:
-        with open_file_or_pipe(file) as opened:
-            data = opened.read(_LOOKED_AT_BYTES)
-            if b"\0" in data:
-                return None
-            data += opened.read(_MOST_BYTES + 1 - len(data))
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror or error}") from None
+    with system_errors_as(UsageError, f"{file} cannot be read"), open_file_or_pipe(file) as opened:
+        data = opened.read(_LOOKED_AT_BYTES)
+        if b"\0" in data:
+            return None
+        data += opened.read(_MOST_BYTES + 1 - len(data))
     if len(data) > _MOST_BYTES:
         raise UsageError(f"{file} is larger than {_MOST_BYTES >> 20} MiB; split it")
     try:

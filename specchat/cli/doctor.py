@@ -32,7 +32,7 @@ _LIBRARIES = ("torch", "tokenizers", "safetensors", "huggingface_hub", "gguf", "
 
 
 def print_report() -> None:
-    """Print the report. Imports torch, in the environment an engine would have."""
+    """Imports torch, in the environment an engine would have."""
     os.environ.update(engine_environment())
     from rich.console import Console
     from rich.table import Table

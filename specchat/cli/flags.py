@@ -47,7 +47,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
         chosen |= {name: getattr(checked, name) for name in chosen if name in OPTIONS}
         command(settings=chosen, **given)
 
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + flags + [_stop(), _set()]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + flags + _REPEATED
     wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
@@ -90,16 +90,17 @@ def _flag(option: Option) -> inspect.Parameter:
     return _parameter(option.name, str | None, extra)  # its own `parse` says what is wrong with a value
 
 
-def _stop() -> inspect.Parameter:
-    return _parameter(
+def _parameter(name: str, kind: Any, extra: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, extra])
+
+
+_REPEATED = [
+    _parameter(
         "stop",
         list[str] | None,
         typer.Option("--stop", help="text that ends the reply; may be given again", rich_help_panel=_PANEL),
-    )
-
-
-def _set() -> inspect.Parameter:
-    return _parameter(
+    ),
+    _parameter(
         "set",
         list[str] | None,
         typer.Option(
@@ -109,11 +110,9 @@ def _set() -> inspect.Parameter:
             rich_help_panel=_PANEL,
             autocompletion=lambda incomplete: [f"{name}=" for name in method_options() if name.startswith(incomplete)],
         ),
-    )
-
-
-def _parameter(name: str, kind: Any, extra: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, extra])
+    ),
+]
+"""The flags that may be given again."""
 
 
 def _completion(setting: str) -> Callable[[str], list[str]]:

@@ -102,11 +102,7 @@ def address_of(door: socket.socket) -> str:
 
 
 def check_packages() -> None:
-    """Refuse to serve where the framework is not installed.
-
-    Raises:
-        UsageError: says how to install it.
-    """
+    """Refuse to serve where the framework is not installed; say how to install it."""
     try:
         import specchat.serve.server  # noqa: F401
     except ModuleNotFoundError as error:

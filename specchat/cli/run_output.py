@@ -15,7 +15,7 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
-from specchat.config.file_reading import open_to_write
+from specchat.config.file_reading import open_to_write, system_errors_as
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.environment import machine
@@ -44,10 +44,8 @@ class Record:
         self._header = b""
         self._begun = False
         self._is_new = not os.path.lexists(file)
-        try:
+        with system_errors_as(UsageError, f"--record {file} cannot be written"):
             self._out = os.fdopen(open_to_write(file, 0o600), "wb", buffering=0)
-        except OSError as error:
-            raise UsageError(f"--record {file} cannot be written: {error.strerror}") from None
 
     def header(self, line: bytes) -> None:
         """Let this line stand before the first that is written."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
+from specchat.config.file_reading import system_errors_as
 from specchat.engine.protocol.text import safe_on_terminal
 from specchat.errors import SpecchatError, UsageError
 
@@ -95,10 +96,8 @@ def piped_text(have_prompt: bool) -> str:
         return ""
     if have_prompt and _is_pipe() and not select.select([sys.stdin], [], [], _PIPE_PATIENCE_S)[0]:
         return ""
-    try:
+    with system_errors_as(UsageError, "standard input cannot be read"):
         data = sys.stdin.buffer.read(_LONGEST_INPUT_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"standard input cannot be read: {error.strerror or error}") from None
     if len(data) > _LONGEST_INPUT_BYTES:
         raise UsageError(f"standard input is longer than {_LONGEST_INPUT_BYTES >> 20} MiB, more than any context holds")
     try:

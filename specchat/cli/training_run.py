@@ -153,17 +153,13 @@ def print_verdict(pair: str, name: str, judged: Judged) -> None:
     if not judged.best:
         return
     if sys.stdin.isatty() and typer.confirm("Use it from now on?"):
-        use(pair, judged.settings)
+        from specchat.config.settings_saving import set_all_for_pair
+
+        typer.echo(set_all_for_pair(pair, judged.settings).line())
     else:
         typer.echo("to use it from now on:")
         for key, value in judged.settings.items():
             typer.echo(f"  specchat config set {key} {shlex.quote(str(value))} --pair {pair}")
-
-
-def use(pair: str, settings: Mapping[str, Any]) -> None:
-    from specchat.config.settings_saving import set_all_for_pair
-
-    typer.echo(set_all_for_pair(pair, settings).line())
 
 
 def _measured(name: str, result: Result) -> MeasuredWay:
@@ -249,8 +245,6 @@ class RunOptions:
     Args:
         threads: of the processor; 0 chooses.
         yes: whether the user's chats are read without asking.
-        verdict: whether the result is measured against the pair's default.
-        stop_at_eof: whether the end of standard input stops it.
     """
 
     output: Output
@@ -334,11 +328,7 @@ def _earlier(name: str, flag: str, tell: Tell) -> TrainedDrafter | None:
 
 
 def refuse_several_processes(settings: Settings) -> None:
-    """Refuse to train for a target whose weights are not all in this process.
-
-    Raises:
-        UsageError: with the setting that would have to change.
-    """
+    """Refuse to train for a target whose weights are not all in this process."""
     from specchat.models.machine import choose_devices
 
     if settings.target_at:

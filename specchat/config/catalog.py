@@ -5,7 +5,6 @@ The shipped models.toml is read first, the user's own on top of it by name, and 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Mapping
@@ -67,14 +66,10 @@ def with_mirrors(models: Mapping[str, ModelSpec], mirrors: tuple[Mirror, ...]) -
     for mirror in mirrors:
         for name, model in widened.items():
             if any(file.name == mirror.file.name for file in model.files):
-                widened[name] = _with_mirror(model, mirror)
+                files = tuple(_agreed(model, f, mirror) if f.name == mirror.file.name else f for f in model.files)
+                sources = model.sources if mirror.source in model.sources else (*model.sources, mirror.source)
+                widened[name] = replace(model, files=files, sources=sources)
     return widened
-
-
-def _with_mirror(model: ModelSpec, mirror: Mirror) -> ModelSpec:
-    files = tuple(_agreed(model, f, mirror) if f.name == mirror.file.name else f for f in model.files)
-    sources = model.sources if mirror.source in model.sources else (*model.sources, mirror.source)
-    return dataclasses.replace(model, files=files, sources=sources)
 
 
 def _agreed(model: ModelSpec, own: ModelFile, mirror: Mirror) -> ModelFile:
@@ -168,7 +163,10 @@ def _source(place: TableLocation, table: dict[str, Any], files: tuple[ModelFile,
         raise place.error(f"sources.{key}", f"is not a known kind of source{nearest(key, kinds)}")
     said = place.read(table, kinds[kind], within="sources.")
     if kind == "path":
-        return _path_source(place, said["path"])
+        try:
+            return PathSource(place.file.parent / expanded(said["path"]))
+        except ConfigError as error:
+            raise place.error("sources.path", f"= {error}") from None
     if kind == "hub":
         return _hub_source(place, said, files)
     said.setdefault("file", files[0].name if len(files) == 1 else None)
@@ -177,13 +175,6 @@ def _source(place: TableLocation, table: dict[str, Any], files: tuple[ModelFile,
         problem = "needs that file under `files` with its sha256: a package index vouches for nothing"
         raise place.error("sources.file", f"= {short(source.file)} {problem}")
     return source
-
-
-def _path_source(place: TableLocation, path: str) -> PathSource:
-    try:
-        return PathSource(place.file.parent / expanded(path))
-    except ConfigError as error:
-        raise place.error("sources.path", f"= {error}") from None
 
 
 def _hub_source(place: TableLocation, said: dict[str, Any], files: tuple[ModelFile, ...]) -> HubSource:

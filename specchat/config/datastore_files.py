@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from specchat.config.directories import data_dir
-from specchat.config.file_reading import UNREADABLE, open_regular
+from specchat.config.file_reading import UNREADABLE, open_regular, system_errors_as
 from specchat.config.toml_file import NAME
 from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
 
@@ -42,11 +42,8 @@ class DatastoreHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         target: the model whose tokens these are; `vocabulary` decides whether another one has the same.
         vocabulary: checksum of the token table.
-        vocab_size: how many tokens that table has.
         token_bytes: what a token takes, 2 or 4.
         tokens: all of them, those behind the texts included.
-        texts: how many.
-        made: when.
         byteorder: of the suffix array.
         state_width, state_layer: how many numbers the target's state of each token has, and after which layer; 0 where
             states are not kept.
@@ -110,11 +107,8 @@ def datastore_files(folder: Path | None = None) -> list[DatastoreFile]:
 
 def read_header(file: Path) -> DatastoreHeader:
     """The header of a file, which agrees with its size; StoreError if it is invalid or cannot be read."""
-    try:
-        with open_regular(file) as opened:
-            packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size
-    except OSError as error:
-        raise StoreError(f"{file} cannot be read: {error.strerror or error}") from None
+    with system_errors_as(StoreError, f"{file} cannot be read"), open_regular(file) as opened:
+        packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size
     if not packed.startswith(_MAGIC):
         raise StoreError(f"{file} is not a datastore of this version of specchat; build it again")
     try:
@@ -135,7 +129,6 @@ class Datastores:
     """The datastores of this machine as one target sees them. Looked up anew each time: one may have been built since.
 
     Args:
-        target: what the target is called.
         vocabulary: the checksum of its token table, asked for only where there are datastores.
         folder: where they lie, if not where `specchat datastore build` puts them.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.directories import state_dir
+from specchat.config.file_reading import system_errors_as
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import NAME
 from specchat.errors import StoreError, UsageError, nearest, short
@@ -37,11 +38,8 @@ class DrafterStateFile:
 
     def read(self) -> bytes:
         """The state that was written last; StoreError if it cannot be read, or is not what was written."""
-        try:
-            with self.file.open("rb") as opened:
-                data = opened.read(MOST_BYTES + _HEADER_BYTES + 1)
-        except OSError as error:
-            raise StoreError(f"{self.file} cannot be read: {error.strerror or error}") from None
+        with system_errors_as(StoreError, f"{self.file} cannot be read"), self.file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + _HEADER_BYTES + 1)
         state = data[_HEADER_BYTES:]
         if data[:_HEADER_BYTES] != _header(state) or len(state) > MOST_BYTES:
             raise StoreError(f"{self.file} is damaged")
@@ -51,11 +49,8 @@ class DrafterStateFile:
         """Replace the state in one step; StoreError if it is too large, or the disk does not take it."""
         if len(state) > MOST_BYTES:
             raise StoreError(f"{len(state) >> 20} MiB are more than the {MOST_BYTES >> 20} MiB that a drafter may keep")
-        try:
-            with replacing(self.file) as draft:
-                draft.write_bytes(_header(state) + state)
-        except OSError as error:
-            raise StoreError(f"{self.file} cannot be written: {error.strerror or error}") from None
+        with system_errors_as(StoreError, f"{self.file} cannot be written"), replacing(self.file) as draft:
+            draft.write_bytes(_header(state) + state)
 
 
 def kept_states() -> dict[str, int]:
@@ -78,11 +73,9 @@ def erase_state(name: str) -> int:
         raise UsageError(f"no drafter called {short(name)} has learnt anything{nearest(name, kept_states())}")
     for file in _states_dir().glob(f"*/*/{_FILE}"):
         if file.parent.name == name:
-            try:
+            with system_errors_as(StoreError, f"{file} cannot be removed"):
                 file.unlink()
                 file.parent.rmdir()
-            except OSError as error:
-                raise StoreError(f"{file} cannot be removed: {error.strerror or error}") from None
     return freed
 
 

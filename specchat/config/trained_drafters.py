@@ -46,8 +46,7 @@ class TrainedDrafter:
 
     Args:
         name: that of its folder, or of its entry in models.toml.
-        method: in the drafters' table.
-        target: what the target is called; `target_sha256` decides whether it is the same.
+        target: its name; `target_sha256` decides whether it is the same.
         size, sha256: of weights.safetensors.
         options: sizes that the method needs to build its network.
         data, figures: what it was trained on and how it did, for people to read.
@@ -84,7 +83,6 @@ class TrainedDrafters:
     """The trained drafters of this machine as one target sees them.
 
     Args:
-        target: what the target is called.
         fitting: verified and trained for this target, the newest first; behind them those of `lent`.
         refused: by name, those that cannot be used with this target.
         fetchable: method → names of drafters for this target that are not here and can be fetched.
@@ -155,7 +153,6 @@ class TrainedDrafters:
 
 
 NO_TRAINED = TrainedDrafters()
-"""None."""
 
 
 def read_drafter(folder: Path, methods: Collection[str], name: str = "") -> TrainedDrafter:
@@ -218,13 +215,11 @@ def _checked(
     del said["format"]
     place.named(name)
     if said["method"] not in methods:
-        raise place.error(
-            "method", f"= {short(said['method'])} is not a drafter with weights{nearest(said['method'], methods)}"
-        )
+        hint = nearest(said["method"], methods)
+        raise place.error("method", f"= {short(said['method'])} is not a drafter with weights{hint}")
     if not re.fullmatch(r"[0-9a-f]{64}", said["target_sha256"]):
-        raise place.error(
-            "target_sha256", f"= {short(said['target_sha256'])} is not 64 hexadecimal digits in lower case"
-        )
+        problem = "is not 64 hexadecimal digits in lower case"
+        raise place.error("target_sha256", f"= {short(said['target_sha256'])} {problem}")
     accept_checksum(place, "", said)
     if said["size"] > _MOST_WEIGHT_BYTES:
         raise place.error("size", f"= {short(said['size'])} is more than {_MOST_WEIGHT_BYTES >> 30} GiB")

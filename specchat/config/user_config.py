@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import config_dir
+from specchat.config.file_reading import system_errors_as
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import TableLocation, parse_if_there
 from specchat.config.values import PairSpec
@@ -161,11 +162,8 @@ def save_system_message(name: str, text: str) -> Path:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{cut(name, 40)!r} is not a name: up to 40 letters, digits, - and _")
     file = _folder() / f"{name}.txt"
-    try:
-        with replacing(file) as draft:
-            draft.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror or error}") from None
+    with system_errors_as(UsageError, f"{file} cannot be written"), replacing(file) as draft:
+        draft.write_text(text + "\n", encoding="utf-8")
     return file
 
 

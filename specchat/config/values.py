@@ -106,10 +106,8 @@ class LlamaOptions:
 
     Args:
         gpu_layers: layers on cards; None for all where there is one.
-        tensor_split: the share of each card.
         rpc_servers: HOST:PORT of other machines that run llama.cpp's RPC server.
         flash_attn: None where llama.cpp decides.
-        cache_type: the number format of the cache.
         mmap: whether weights stay in the file and are mapped; None for yes, unless they would not fit.
     """
 

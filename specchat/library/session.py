@@ -9,10 +9,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from specchat import errors
-from specchat.engine.client.client import EngineFailure, raise_death
+from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.commands import Cancel, Command, Load, Quit
 from specchat.engine.protocol.environment import engine_environment
@@ -20,16 +20,6 @@ from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loadi
 from specchat.errors import EngineError, UsageError
 
 Progress = Callable[[Loading | Notice], object]
-
-
-class RunningEngine(Protocol):
-    """An engine process, or an engine on a thread here."""
-
-    def send(self, command: Command) -> None: ...
-
-    def events(self) -> Iterator[Event]: ...
-
-    def close(self) -> None: ...
 
 
 class EngineHere:
@@ -66,6 +56,9 @@ class EngineHere:
     def close(self) -> None:
         self.send(Quit())
         self._thread.join(2.0)
+
+
+RunningEngine = Engine | EngineHere
 
 
 class Session:
@@ -126,11 +119,7 @@ def _answers_load(event: Event) -> bool:
 
 
 def raise_failure(failed: Failed) -> NoReturn:
-    """Raise what the engine could not do: a usage error as the class it was there.
-
-    Raises:
-        SpecchatError: always.
-    """
+    """Raise what the engine could not do: a usage error as the class it was there."""
     kind = getattr(errors, failed.kind, EngineFailure)
     if isinstance(kind, type) and issubclass(kind, UsageError):
         raise kind(failed.message)

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 
 def fresh_key() -> str:
-    """A key that cannot be guessed."""
     return secrets.token_urlsafe(12)
 
 
@@ -17,10 +16,8 @@ class Access:
     """The checks of a server that this machine alone is meant to reach.
 
     Args:
-        host, port: where it listens.
         guarded: only this machine's own names are answered to, so that no page elsewhere can pass for this one by
             pointing its own name here.
-        key: what a client must show.
     """
 
     host: str
@@ -30,19 +27,16 @@ class Access:
 
     def refuses_page(self, host: str, origin: str | None) -> str:
         """Why a request under this name, from a page of this origin, is not answered; empty where it is."""
-        if self.guarded and _plain(host) not in self._names():
-            return (
-                "this server answers only to the address that it printed; a tunnel must have the same port at both ends"
-            )
+        names = (f"{name}:{self.port}" for name in (self.host, f"[{self.host}]", "localhost"))
+        if self.guarded and _plain(host) not in map(_plain, names):
+            why = "this server answers only to the address that it printed"
+            return f"{why}; a tunnel must have the same port at both ends"
         if origin and _plain(_place(origin)) != _plain(host):
             return "pages from elsewhere are not let in"
         return ""
 
     def knows(self, key: str) -> bool:
         return secrets.compare_digest(key.encode(errors="replace"), self.key.encode())
-
-    def _names(self) -> set[str]:
-        return {_plain(f"{name}:{self.port}") for name in (self.host, f"[{self.host}]", "localhost")}
 
 
 def _place(origin: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -66,8 +67,12 @@ class Answer:
 class BlockAnswer(Answer):
     """Tells one reply as a list of blocks: a text, or a call."""
 
+    kind: str
+    """What ids of such answers begin with."""
+
     def __init__(self, readers: Sequence[ReplyReader], model: str) -> None:
         super().__init__(readers, model)
+        self.id = f"{self.kind}_{secrets.token_hex(12)}"
         self.blocks = 0
         self._text: list[str] | None = None  # the block of text that is open
 

@@ -19,8 +19,6 @@ class LoadedEngine:
     """One engine at a time. `ready` says what is loaded, or was loaded last; None before that.
 
     Args:
-        start: starts an engine process.
-        settings: what is loaded, and how.
         hear: told of progress while loading, and of what the engine wants the user to know, whenever it comes.
     """
 

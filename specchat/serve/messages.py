@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from specchat.errors import nearest
 from specchat.serve.answers import BlockAnswer, Sent
 from specchat.serve.api_error import ApiError, anthropic_error
 from specchat.serve.fields import Fields, Only, shown, wrong
-from specchat.serve.reply_reader import Piece, ReplyReader
+from specchat.serve.reply_reader import Piece
 from specchat.serve.requests import (
     MOST_TOKENS,
     CheckedRequest,
@@ -173,10 +172,7 @@ class Messages(BlockAnswer):
     """A message, or the events that make one."""
 
     error_body = staticmethod(anthropic_error)
-
-    def __init__(self, readers: Sequence[ReplyReader], model: str) -> None:
-        super().__init__(readers, model)
-        self._id = f"msg_{secrets.token_hex(12)}"
+    kind = "msg"
 
     def whole(self, said: Sequence[Sequence[Piece]]) -> dict[str, Any]:
         return {**self._message([_block(piece) for piece in self.joined(said[0])]), **self._ending()}
@@ -219,7 +215,7 @@ class Messages(BlockAnswer):
 
     def _message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         return {
-            "id": self._id, "type": "message", "role": "assistant", "model": self.model, "content": content,
+            "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
             "stop_reason": None, "stop_sequence": None, "usage": self._usage(0),
         }  # fmt: skip
 

@@ -49,8 +49,6 @@ class CheckedRequest:
         messages, text: a chat to answer, or a text to go on with.
         settings: those that differ from the server's.
         reference: a text that the reply is expected to follow.
-        constraint: what the reply is held to.
-        tools: functions that it may call.
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
         client: the program that asks, as it calls itself.
         replies: how many are written, with seeds that follow each other.

@@ -149,9 +149,10 @@ def _chosen_function(choice: Fields) -> Fields:
 class Responses(BlockAnswer):
     """A response, or the events that make one."""
 
+    kind = "resp"
+
     def __init__(self, readers: Sequence[ReplyReader], model: str) -> None:
         super().__init__(readers, model)
-        self._id = f"resp_{secrets.token_hex(12)}"
         self._created = int(time.time())
         self._items: list[dict[str, Any]] = []  # complete
         self._sent = 0
@@ -231,7 +232,7 @@ class Responses(BlockAnswer):
     def _response(self, status: str) -> dict[str, Any]:
         over = self.tickets[0].finished is not None and status in ("completed", "incomplete")
         return {
-            "id": self._id, "object": "response", "created_at": self._created, "status": status,
+            "id": self.id, "object": "response", "created_at": self._created, "status": status,
             "model": self.model, "output": [*self._items], **self.asked.echoed,
             "error": None, "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "previous_response_id": None, "reasoning": {"effort": None, "summary": None}, "store": False,

@@ -60,7 +60,9 @@ class Ticket:
                 self.counted = event.tokens
                 self._news.put_nowait("")
             case events.RoundDone():
-                self._count(event)
+                nodes = {draw.child for draw in event.tree.draws if draw.proposer == REFERENCE}
+                self.predicted += len(nodes)
+                self.predicted_right += len(nodes.intersection(event.verdict.path))
                 self.tokens += [piece.likely for piece in event.pieces if piece.likely is not None]
                 self._say("".join(piece.text for piece in event.pieces))
             case events.Finished():
@@ -104,11 +106,6 @@ class Ticket:
     def _say(self, text: str) -> None:
         if text:
             self._news.put_nowait(text)
-
-    def _count(self, round: events.RoundDone) -> None:
-        nodes = {draw.child for draw in round.tree.draws if draw.proposer == REFERENCE}
-        self.predicted += len(nodes)
-        self.predicted_right += len(nodes.intersection(round.verdict.path))
 
 
 _OWN_OF_A_REQUEST = (

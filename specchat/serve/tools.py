@@ -80,7 +80,8 @@ class CallReader:
         if not self._begun and _begins_whole(self._held) is not False:
             return found
         while True:
-            mark, at = _first_mark(self._held)
+            standing = ((place, mark) for mark in _MARKS if (place := self._held.find(mark)) >= 0)
+            at, mark = min(standing, default=(-1, ""))
             if not mark:
                 keep = max(_beginning_of(one, self._held) for one in _MARKS)
                 cut = len(self._held) - keep
@@ -185,12 +186,6 @@ def _closed(inside: str, closing: str) -> int:
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-
-
-def _first_mark(text: str) -> tuple[str, int]:
-    """The first mark in a text and where it stands; empty where there is none."""
-    found = [(at, mark) for mark in _MARKS if (at := text.find(mark)) >= 0]
-    return (min(found)[1], min(found)[0]) if found else ("", -1)
 
 
 def _beginning_of(tag: str, text: str) -> int:

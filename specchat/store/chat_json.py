@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
-from specchat.config.file_reading import UNREADABLE, open_file_or_pipe
+from specchat.config.file_reading import UNREADABLE, open_file_or_pipe, system_errors_as
 from specchat.errors import UsageError, cut, short
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, ChatRecord, StoredMessage, is_time, new_id, now
@@ -51,7 +51,10 @@ def read_json(data: bytes, name: str) -> Exported:
         raise UsageError(f"{name}: this is not a chat that specchat exported: format is not {FORMAT!r}")
     if raw.get("version") != VERSION:
         raise UsageError(f"{name}: version = {short(raw.get('version'))}, and this specchat reads version {VERSION}")
-    exported = _converted(raw, name)
+    try:
+        exported = msgspec.convert(raw, Exported)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {cut(str(error))}".replace("`", "")) from None
     _refuse_broken_tree(exported, name)
     try:
         msgspec.json.encode(exported)
@@ -66,11 +69,8 @@ def read_file(file: Path) -> Exported:
     Raises:
         UsageError: the file cannot be read, is larger than any chat, or was not written by `write_json`.
     """
-    try:
-        with open_file_or_pipe(file) as handle:
-            data = handle.read(_LARGEST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from None
+    with system_errors_as(UsageError, str(file)), open_file_or_pipe(file) as handle:
+        data = handle.read(_LARGEST_BYTES + 1)
     if len(data) > _LARGEST_BYTES:
         raise UsageError(f"{file}: it is larger than {_LARGEST_BYTES >> 20} MiB")
     return read_json(data, str(file))
@@ -87,15 +87,10 @@ def take_in(chats: Chats, exported: Exported) -> str:
         chat = msgspec.structs.replace(chat, id=new_id())
     chats.save(chat)
     for message in exported.messages:
-        chats.add(chat.id, _settled(message))
+        if message.status == "streaming":  # it was being written when it was copied
+            message = msgspec.structs.replace(message, status="interrupted")
+        chats.add(chat.id, message)
     return chat.id
-
-
-def _converted(raw: dict[str, Any], name: str) -> Exported:
-    try:
-        return msgspec.convert(raw, Exported)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{name}: {cut(str(error))}".replace("`", "")) from None
 
 
 def _refuse_broken_tree(exported: Exported, name: str) -> None:
@@ -127,8 +122,3 @@ def _refuse_no_time(where: str, key: str, written: str) -> None:
     """Chats are sorted by these texts, so that only the one form that is written here can be taken in."""
     if not is_time(written):
         raise UsageError(f"{where}: {key} = {short(written)} is not a time, such as {now()}")
-
-
-def _settled(message: StoredMessage) -> StoredMessage:
-    """A reply that was being written when it was copied is marked as interrupted."""
-    return msgspec.structs.replace(message, status="interrupted") if message.status == "streaming" else message

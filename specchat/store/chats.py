@@ -205,35 +205,20 @@ class Chats:
 
         Of these the chats come first whose title is just the words, then those whose title contains them.
         """
-        if not words.strip():
-            return self._summaries("c.deleted IS NULL", (), {}, limit, "c.updated DESC", ())
-        places = self._places(words)
-        titled = " AND ".join("c.title LIKE ? ESCAPE '\\'" for _ in words.split())
-        marks = ", ".join("?" * len(places))
-        in_title = tuple(f"%{_literal(word)}%" for word in words.split())
-        return self._summaries(
-            f"c.deleted IS NULL AND (c.id IN ({marks}) OR ({titled}))",
-            (*places, *in_title),
-            places,
-            limit,
-            f"c.title LIKE ? ESCAPE '\\' DESC, ({titled}) DESC, c.updated DESC",
-            (_literal(" ".join(words.split())), *in_title),
-        )
-
-    def _summaries(
-        self,
-        where: str,
-        values: tuple[str, ...],
-        places: dict[str, str],
-        limit: int,
-        order: str,
-        order_values: tuple[str, ...],
-    ) -> list[Summary]:
+        where, order, places = "c.deleted IS NULL", "c.updated DESC", dict[str, str]()
+        values: tuple[str, ...] = ()
+        if words.strip():
+            places = self._places(words)
+            titled = " AND ".join("c.title LIKE ? ESCAPE '\\'" for _ in words.split())
+            in_title = tuple(f"%{_literal(word)}%" for word in words.split())
+            where += f" AND (c.id IN ({', '.join('?' * len(places))}) OR ({titled}))"
+            order = f"c.title LIKE ? ESCAPE '\\' DESC, ({titled}) DESC, {order}"
+            values = (*places, *in_title, _literal(" ".join(words.split())), *in_title)
         rows = self._sql.execute(
             "SELECT c.id, c.title, c.created, c.updated, (SELECT count(*) FROM messages WHERE chat = c.id),"
             f" (SELECT substr(content, 1, {_PREVIEW_CHARACTERS}) FROM messages WHERE chat = c.id AND id = c.leaf)"
             f" FROM chats c WHERE {where} ORDER BY {order} LIMIT ?",
-            (*values, *order_values, limit),
+            (*values, limit),
         )
         return [
             Summary(_text(id), _text(title), _text(created), _text(updated), count, places.get(id) or _text(last))

@@ -158,8 +158,7 @@ def open_to_read(path: Path) -> Iterator[sqlite3.Connection]:
             raise StoreError("no chats have been kept yet")
         _refuse_odd(path)
         with closing(_read_only(path)) as connection:
-            _refuse_newer(connection, path)
-            _refuse_foreign(connection, path)
+            _refuse_unknown(connection, path)
             with closing(_up_to_date(connection)) as readable:
                 yield readable
 
@@ -170,8 +169,7 @@ def open_copy(path: Path) -> Iterator[sqlite3.Connection]:
     with saying(path):
         _refuse_odd(path)
         with closing(_connect(path)) as connection:
-            _refuse_newer(connection, path)
-            _refuse_foreign(connection, path)
+            _refuse_unknown(connection, path)
             yield connection
 
 
@@ -214,8 +212,7 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        _refuse_newer(connection, path)
-        _refuse_foreign(connection, path)
+        _refuse_unknown(connection, path)
         if found := _outdated(connection):
             copy = path.with_name(f"{path.name}.v{found}.bak")
             os.close(os.open(copy, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
@@ -264,15 +261,13 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
-    found, known = _version(connection), len(MIGRATIONS)
-    if found > known:
-        raise StoreError(f"{path} is of a newer specchat (version {found}, this one knows {known}); update specchat")
-
-
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse views in the place of tables, other triggers and other virtual tables: their queries may never end."""
-    known = _objects(tuple(MIGRATIONS[: _version(connection)]))
+def _refuse_unknown(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a newer version, and views in the place of tables, other triggers and other virtual tables: their queries
+    may never end."""
+    found, newest = _version(connection), len(MIGRATIONS)
+    if found > newest:
+        raise StoreError(f"{path} is of a newer specchat (version {found}, this one knows {newest}); update specchat")
+    known = _objects(tuple(MIGRATIONS[:found]))
     for name, (kind, sql) in _objects_of(connection).items():
         if (kind == "trigger" or name in known) and known.get(name) != (kind, sql):
             raise StoreError(f"{path}: not a file of chats as specchat keeps them: {kind} {short(name)} is foreign")

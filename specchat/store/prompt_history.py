@@ -76,10 +76,7 @@ class History:
             return
         spoken = {text.partition(_ATTACHED)[0] for text in texts}
         try:
-            with _locked(self._file):
-                lines = [line for line in _last_lines(self._file)[0] if not _says(_text_of(line), spoken)]
-                with replacing(self._file, durable=False, alone=True) as fresh:
-                    fresh.write_bytes(b"".join(lines))
+            _rewrite(self._file, lambda lines: [line for line in lines if not _says(_text_of(line), spoken)])
         except OSError as error:
             self.problem = f"what was sent cannot be forgotten: {error.strerror or error}"
 
@@ -103,16 +100,9 @@ class History:
             self.problem = f"what you sent before cannot be read: {error.strerror or error}"
             return []
         if not whole or len(lines) > 2 * KEPT:
-            with suppress(OSError):
-                self._shorten(self._file)
+            with suppress(OSError):  # read again, because another app may have added some
+                _rewrite(self._file, lambda lines: lines[-KEPT:])
         return [text for line in lines[-2 * KEPT :] if (text := _text_of(line))]
-
-    def _shorten(self, file: Path) -> None:
-        """Keep the newest; read again under the lock, because another app may have added some."""
-        with _locked(file):
-            lines, _ = _last_lines(file)
-            with replacing(file, durable=False, alone=True) as fresh:
-                fresh.write_bytes(b"".join(lines[-KEPT:]))
 
 
 def _says(sent: str, spoken: Collection[str]) -> bool:
@@ -120,6 +110,12 @@ def _says(sent: str, spoken: Collection[str]) -> bool:
     argument = sent.partition(" ")[2] if sent.startswith("/") else sent
     message = sent.removeprefix("/") if sent.startswith("//") else argument.strip()
     return not sent or any(said in spoken for said in (sent, message, message.replace("@@", "@")))
+
+
+def _rewrite(file: Path, keep: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Keep some of the lines at the end of the file; OSError if the disk does not take it."""
+    with _locked(file), replacing(file, durable=False, alone=True) as fresh:
+        fresh.write_bytes(b"".join(keep(_last_lines(file)[0])))
 
 
 def _locked(file: Path) -> AbstractContextManager[None]:

@@ -151,7 +151,9 @@ class Writer:
                 self._busy = False
                 self._changed.notify_all()
             if closing:
-                self._leave()
+                self._shut()
+                if self._presence is not None:
+                    self._presence.leave()
                 return
 
     def _wait_s(self) -> float | None:
@@ -226,11 +228,6 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
         self._connection = None
-
-    def _leave(self) -> None:
-        self._shut()
-        if self._presence is not None:
-            self._presence.leave()
 
 
 def _open_early(chats: Chats, name: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import openai
@@ -405,7 +406,7 @@ def test_streams_are_measured_against_one_at_a_time(server, monkeypatch):
     @contextmanager
     def running(words):
         asked.append(words[-1])
-        yield serving._Client(server.port, KEY)
+        yield partial(serving._ask, server.port, KEY)
 
     monkeypatch.setattr(serving, "_server", running)
     measured = list(serving.measure_server(["--pair=scripted"], 6))
