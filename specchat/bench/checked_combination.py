@@ -108,7 +108,6 @@ class CheckedCombination:
 
     Args:
         exact: the texts must be the same, token by token; elsewhere ties of rounded numbers are excused.
-        resources: what the pair has for its drafters besides models.
     """
 
     target: Model

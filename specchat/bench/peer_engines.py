@@ -45,7 +45,6 @@ class Peer:
 
     Args:
         about: what was decided for it: version, threads.
-        use_threads: sets its number of threads.
     """
 
     name: str

@@ -11,7 +11,6 @@ from typing import Any
 from specchat.bench.check_text import SameText
 from specchat.bench.circumstances import Circumstances, PeakMemory
 from specchat.bench.measured_reply import Interval, Measured, ratio_of_totals
-from specchat.bench.perplexity import Perplexity
 
 ALL = "all"
 """The group of every question."""
@@ -66,6 +65,14 @@ class Result:
 
     def group(self, category: str = ALL) -> Group | None:
         return next((group for group in self.groups if group.category == category), None)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """e to the mean negative log-probability per token; comparable between precisions of one model only."""
+
+    value: float
+    tokens: int
 
 
 @dataclass(frozen=True)

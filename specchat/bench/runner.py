@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from specchat.bench.check_text import SameText, compare_texts
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
@@ -15,19 +19,19 @@ from specchat.bench.contestants import Ours
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
 from specchat.bench.peer_engines import Peer, find_peers
-from specchat.bench.perplexity import Perplexity, measure_perplexity
-from specchat.bench.report import Report, Result, Run, summarise
+from specchat.bench.report import Perplexity, Report, Result, Run, summarise
 from specchat.bench.workloads import Question, Workload
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.decoding.assemble import sampling
 from specchat.decoding.combinations import check_settings, needs_weights
 from specchat.decoding.profiling import measure_costs
-from specchat.decoding.teacher_forcing import Comparer
+from specchat.decoding.teacher_forcing import Comparer, chained
 from specchat.engine.client.race import same_text_promised
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.engine.server.pair_loading import Loader
 from specchat.errors import SpecchatError, UsageError, nearest
+from specchat.models.backends.scripted import ScriptedVocabulary
 from specchat.models.model_loading import streaming_network
 from specchat.settings import OPTIONS, Settings
 
@@ -228,6 +232,28 @@ class _Precision:
             assert self._pair is not None, "compared after measuring"
             self._comparer = Comparer(self._pair.target.model, exact=self._pair.exact)
         return compare_texts(self._comparer, plain, own, sampling(settings), promised)
+
+
+_TEXT = Path(__file__).with_name("text.txt")
+"""A short story of our own, the same for every model and precision."""
+
+_ROWS = 32
+
+
+def measure_perplexity(pair: LoadedPair, text: str | None = None) -> Perplexity | None:
+    """Perplexity of the fixed text, read through the same passes that verify drafts; None for less than two tokens."""
+    target = pair.target.model
+    text = _TEXT.read_text(encoding="utf-8") if text is None else text
+    encode = ScriptedVocabulary().encode if pair.target.tokenizer is None else pair.target.tokenizer.encode
+    tokens = encode(text)[: target.context_tokens - _ROWS]
+    if len(tokens) < 2:
+        return None
+    with torch.inference_mode():
+        surprise = 0.0
+        for token, logits in zip(tokens[1:], chained(target, tokens[:1], tokens[1:], _ROWS), strict=True):
+            surprise -= float(torch.log_softmax(logits.float(), dim=-1)[token])
+    target.prefill(())
+    return Perplexity(math.exp(surprise / (len(tokens) - 1)), len(tokens) - 1)
 
 
 def _disk_notes(pair: LoadedPair) -> tuple[str, ...]:

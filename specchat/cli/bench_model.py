@@ -30,14 +30,7 @@ _WIDTH = 110
 
 
 def chosen_questions(source: str, categories: list[str] | None, limit: int, first_turns: bool) -> Workload:
-    """The questions that are asked.
-
-    Args:
-        source: own, a file, or the name of a prompt set.
-        categories: only these; None is all.
-        limit: at most so many questions, one of each category in turn; 0 is all.
-        first_turns: without follow-up questions.
-    """
+    """The questions of a source, a part of them: of all categories where that is None, all of them where limit is 0."""
     from specchat.bench.workloads import find_workload
 
     workload = find_workload(source)

@@ -63,7 +63,6 @@ def open_chat(
 
     Args:
         system: the system message of new chats: its text, or the name of a saved one.
-        question: what is asked at once.
         serve_on: the port on which other programs may ask, "" for the usual one; None: they may not.
     """
     port = None
@@ -93,7 +92,7 @@ def open_chat(
         questions=shipped_questions,
         server=lambda *given: _later("serving").AppServer(*given),
         serve_on=port,
-        better=None if engine else lambda name: _later("better_pair").offer_for(name, patience_s=20.0),
+        better=None if engine else lambda name: _later("pair_states").offer_for(name, patience_s=20.0),
         training=None if engine else training,
         second_engine=lambda wake: start_engine(engine, wanted, wake, number=1),
     )

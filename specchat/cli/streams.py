@@ -139,7 +139,6 @@ def confirmed(yes: bool, doing: str, question: str, otherwise: str) -> bool:
     """Whether the user agrees.
 
     Args:
-        yes: they said so in advance.
         doing: what needs the answer, for the refusal, such as "removing chats".
         otherwise: printed where they do not want it.
 

@@ -153,13 +153,17 @@ def print_verdict(pair: str, name: str, judged: Judged) -> None:
     if not judged.best:
         return
     if sys.stdin.isatty() and typer.confirm("Use it from now on?"):
-        from specchat.config.settings_saving import set_all_for_pair
-
-        typer.echo(set_all_for_pair(pair, judged.settings).line())
+        use(pair, judged.settings)
     else:
         typer.echo("to use it from now on:")
         for key, value in judged.settings.items():
             typer.echo(f"  specchat config set {key} {shlex.quote(str(value))} --pair {pair}")
+
+
+def use(pair: str, settings: Mapping[str, Any]) -> None:
+    from specchat.config.settings_saving import set_all_for_pair
+
+    typer.echo(set_all_for_pair(pair, settings).line())
 
 
 def _measured(name: str, result: Result) -> MeasuredWay:

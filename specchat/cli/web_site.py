@@ -50,8 +50,6 @@ class Site:
     """Serves the app on a listening socket.
 
     Args:
-        command: the command line that starts the app.
-        door: where to listen.
         guarded: only this machine's own names are answered to, so that no page elsewhere can pass for this one.
     """
 

@@ -81,7 +81,6 @@ class Pair:
         """Begin a reply.
 
         Args:
-            messages: what is answered.
             json_schema, regex, grammar: one of them, which the reply is held to: a JSON schema as text or as a mapping,
                 a regular expression, a grammar in Lark's notation.
             settings: for this reply alone, instead of those that the pair was loaded with.

@@ -43,10 +43,8 @@ class PageTurn:
     """One turn of a chat. A reply has pieces, and rounds where they are known.
 
     Args:
-        text: of the user.
         pieces: of a reply; None: this is none.
         rendered: the reply as formatted text; HTML, which the caller has made safe.
-        figures: a line about the reply.
         heat: how late its tokens were decided; `page` fills it in.
     """
 

@@ -52,7 +52,6 @@ class CheckedRequest:
         stream, usage: whether it comes in pieces, and whether the last piece has the figures.
         client: the program that asks, as it calls itself.
         replies: how many are written, with seeds that follow each other.
-        logit_bias: what is added to the logits of these tokens.
         top_logprobs: with each token its log-probability, and so many of the likeliest in its place; None: neither.
         echo: the reply begins with the prompt.
         counts: only the prompt's tokens are counted.

@@ -59,15 +59,12 @@ _LONGEST_BEGINNING = 64
 class CallReader:
     """Tells the calls of a reply from its text, while it comes. What only looks like a call stays text.
 
-    Attributes:
-        count: calls so far.
-
     Args:
         single: give out nothing after the first call.
     """
 
     def __init__(self, names: Collection[str], *, single: bool = False) -> None:
-        self.count = 0
+        self.count = 0  # calls so far
         self._single = single
         self._names = frozenset(names)
         self._held = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from racers import quick_pair
 
-from specchat.bench.perplexity import measure_perplexity
+from specchat.bench.runner import measure_perplexity
 from specchat.models.backends.scripted import PASSAGES
 
 

@@ -10,9 +10,8 @@ from rich.console import Console
 from specchat.bench.check_text import Divergence, SameText
 from specchat.bench.circumstances import PeakMemory, circumstances
 from specchat.bench.measured_reply import Measured, Work, Written
-from specchat.bench.perplexity import Perplexity
 from specchat.bench.plots import accept_plot_file, draw
-from specchat.bench.report import Report, Result, Run, summarise
+from specchat.bench.report import Perplexity, Report, Result, Run, summarise
 from specchat.bench.report_tables import reply_lines, report_json, report_tables
 from specchat.decoding.teacher_forcing import Margin
 from specchat.errors import UsageError

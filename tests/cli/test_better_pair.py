@@ -7,8 +7,8 @@ from collections import namedtuple
 
 import pytest
 
-from specchat.cli import better_pair, pair_states
-from specchat.cli.better_pair import offer_for
+from specchat.cli import pair_states
+from specchat.cli.pair_states import offer_for
 from specchat.compiled.machine import cpu_name
 from specchat.core.costs import Costs
 from specchat.engine.server.measured_passes import kept_profiles
@@ -27,11 +27,9 @@ def machine(monkeypatch):
             if not online:
                 raise WeightsError("no network")
 
-        monkeypatch.setattr(better_pair, "has_graphics_card", lambda: False)
         monkeypatch.setattr(pair_states, "has_graphics_card", lambda: False)
-        for module in (better_pair, pair_states):
-            monkeypatch.setattr(module, "free_bytes", lambda: memory)
-        monkeypatch.setattr(better_pair.hub, "list_repository", listed)
+        monkeypatch.setattr(pair_states, "free_bytes", lambda: memory)
+        monkeypatch.setattr(pair_states.hub, "list_repository", listed)
         monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(disk, 0, disk))
 
     return having
