@@ -145,11 +145,11 @@ def _lossy(claim: str, subject: CheckedCombination) -> Finding | None:
 def _finding(
     claim: str, subject: CheckedCombination, settings: Settings, plain: PlainLogits, texts: Sequence[Text]
 ) -> Finding:
-    laws = _laws_in_force(sampling(settings), plain, texts)
+    law_of_first, laws_of_second = _laws_in_force(sampling(settings), plain, texts)
     firsts: list[Hashable] = [text.tokens[0] for text in texts]
     both: list[Hashable] = [tuple(text.tokens[:2]) for text in texts]
-    exact_first: dict[Hashable, float] = dict(_likeliest(laws.first))
-    exact_both = _joint_law(laws, subject.vocabulary.eos_ids)
+    exact_first: dict[Hashable, float] = dict(_likeliest(law_of_first))
+    exact_both = _joint_law(exact_first, laws_of_second, subject.vocabulary.eos_ids)
     one, two = fit(firsts, exact_first), fit(both, exact_both)
     likeliest = max(exact_first, key=exact_first.__getitem__)
     biased = fit([likeliest if i % 2 else first for i, first in enumerate(firsts)], exact_first)
@@ -171,17 +171,9 @@ def _finding(
         "drafted": drafted,
         "accepted": accepted,
         "temperature": settings.temperature,
-        "passes_differ_by": _distance(law(plain.first, sampling(settings)), laws.first, subject.target.vocab_size),
+        "passes_differ_by": _distance(law(plain.first, sampling(settings)), law_of_first, subject.target.vocab_size),
     }
     return Finding(claim, PASSED if fine and caught else FAILED, detail, figures)
-
-
-@dataclass(frozen=True)
-class TokenLaws:
-    """The first token's law, and the second's after some first ones."""
-
-    first: Law
-    second: dict[int, Law]
 
 
 def _plain_logits(subject: CheckedCombination) -> PlainLogits:
@@ -221,8 +213,9 @@ def _nearly(plain: PlainLogits) -> Says:
     return says
 
 
-def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[Text]) -> TokenLaws:
-    """The laws of the very passes that were sampled from, plain decoding's where there was none.
+def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[Text]) -> tuple[Law, dict[int, Law]]:
+    """The first token's law, and the second's after some first ones: those of the very passes that were sampled from,
+    plain decoding's where there was none.
 
     A pass of several rows rounds differently from a pass of one; thousands of samples would show the difference.
     """
@@ -235,15 +228,16 @@ def _laws_in_force(law_settings: Sampling, plain: PlainLogits, texts: Sequence[T
             child = tree.child(ROOT, token)
             if child is not None and child in reading.alive:
                 second[token] = reading.after(child).float().clone()
-    return TokenLaws(law(first, law_settings), {token: law(logits, law_settings) for token, logits in second.items()})
+    return law(first, law_settings), {token: law(logits, law_settings) for token, logits in second.items()}
 
 
-def _joint_law(laws: TokenLaws, eos_ids: frozenset[int]) -> dict[Hashable, float]:
+def _joint_law(
+    chances_of_first: Mapping[Hashable, float], laws_of_second: Mapping[int, Law], eos_ids: frozenset[int]
+) -> dict[Hashable, float]:
     """Probabilities of the likeliest pairs; a first token that ends the reply stands alone."""
     joint: dict[Hashable, float] = {}
-    chances = dict(_likeliest(laws.first))
-    for token, second in laws.second.items():
-        chance = chances.get(token, 0.0)
+    for token, second in laws_of_second.items():
+        chance = chances_of_first.get(token, 0.0)
         if token in eos_ids:
             joint[token,] = chance
         else:

@@ -96,12 +96,9 @@ class Peer:
         return self._timed(passes, began, most, energy)
 
     def _timed(self, passes: Sequence[PeerPass], began: float, most: int, energy: float | None) -> Written:
-        kept: list[int] = []
-        for token in [token for one in passes for token in one.tokens]:
-            kept.append(token)
-            if token in self.eos_ids:
-                break
-        tokens = kept[:most]
+        written = [token for one in passes for token in one.tokens]
+        end = next((at for at, token in enumerate(written, 1) if token in self.eos_ids), most)
+        tokens = written[: min(end, most)]
         if not passes:
             return Written((), "", "end", time.perf_counter() - began, 0.0, None, energy)
         first, last = passes[0], passes[-1]

@@ -12,8 +12,8 @@ from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from specchat.config import PACKAGE, cache_dir, private_dir
-from specchat.config.catalog import mirror_tables
+from specchat.config import cache_dir, private_dir
+from specchat.config.catalog import PACKAGE, mirror_tables
 from specchat.config.directories import expanded
 from specchat.config.file_reading import json_line, read_named
 from specchat.config.toml_file import TableLocation

@@ -23,11 +23,11 @@ from specchat.config import (
     shipped_file,
     starting_pair,
     state_dir,
-    system_message,
     user_app,
     user_keys,
     user_settings,
 )
+from specchat.config.user_config import system_message
 from specchat.engine.client.replay import Player, Recording
 from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol.text import one_line, visible

@@ -15,8 +15,8 @@ import msgspec
 from specchat.cli.flags import Output
 from specchat.cli.run_output import Outputs
 from specchat.cli.streams import piped_text
-from specchat.config import system_message
 from specchat.config.file_reading import MOST_CONSTRAINT_BYTES, read_named
+from specchat.config.user_config import system_message
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import stats_line
 from specchat.engine.client.start_engine import engine_log, start_engine

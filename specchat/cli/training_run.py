@@ -147,9 +147,7 @@ def as_configuration(way: Way) -> str:
 
 def print_verdict(pair: str, name: str, judged: Judged) -> None:
     """The table, and a question where there is a terminal to answer on."""
-    for line in table_lines(judged):
-        typer.echo(line)
-    typer.echo(verdict_line(judged, name, pair))
+    typer.echo("\n".join([*table_lines(judged), verdict_line(judged, name, pair)]))
     if not judged.best:
         return
     if sys.stdin.isatty() and typer.confirm("Use it from now on?"):
@@ -398,18 +396,17 @@ def _say_trained(
         print_report(report)
     if output is not Output.text:
         return
-    typer.echo(f"{trained.name}: {sized(trained.size)} in {trained.folder}")
-    typer.echo(f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen")
     shares = " ".join(f"{share:.2f}" for share in depths)
-    for line in learnt_lines(report):
-        typer.echo(line)
-    typer.echo(f"right by depth there: {shares}; τ by tokens seen:")
-    for line in curve_lines(curve):
-        typer.echo(line)
-    typer.echo(
-        f"try it: specchat --pair {pair} --drafter {trained.method} "
-        f"--set {trained.method}.{DRAFTERS[trained.method].weights_option}={trained.name}"
-    )
+    option = f"{trained.method}.{DRAFTERS[trained.method].weights_option}"
+    lines = [
+        f"{trained.name}: {sized(trained.size)} in {trained.folder}",
+        f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen",
+        *learnt_lines(report),
+        f"right by depth there: {shares}; τ by tokens seen:",
+        *curve_lines(curve),
+        f"try it: specchat --pair {pair} --drafter {trained.method} --set {option}={trained.name}",
+    ]
+    typer.echo("\n".join(lines))
 
 
 def _print_verdict(request: TrainingRequest, trained: TrainedDrafter, judged: Judged | None, how: RunOptions) -> None:

@@ -1,33 +1,26 @@
 """Where specchat keeps things, and what models.toml, config.toml and mirrors.toml say, as frozen values."""
 
-from specchat.config.catalog import PACKAGE, load_catalog, load_mirrors, users_models
+from specchat.config.catalog import load_catalog, load_mirrors, users_models
 from specchat.config.directories import (
     cache_dir,
     config_dir,
     data_dir,
     own_drafters_dir,
     private_dir,
-    shipped_drafters_dir,
     shipped_file,
     state_dir,
 )
 from specchat.config.user_config import (
     AppOptions,
-    flat,
-    save_system_message,
-    saved_system_messages,
     settings_of,
     shipped_settings,
     starting_pair,
-    system_message,
     user_app,
     user_keys,
     user_settings,
     users_config,
 )
 from specchat.config.values import (
-    COMPANION_SUFFIXES,
-    WEIGHT_SUFFIXES,
     Catalog,
     DrafterSpec,
     HubSource,
@@ -36,15 +29,10 @@ from specchat.config.values import (
     ModelSpec,
     PairSpec,
     PathSource,
-    ScriptedSource,
-    Source,
     WeightsSpec,
 )
 
 __all__ = [
-    "COMPANION_SUFFIXES",
-    "PACKAGE",
-    "WEIGHT_SUFFIXES",
     "AppOptions",
     "Catalog",
     "DrafterSpec",
@@ -54,26 +42,19 @@ __all__ = [
     "ModelSpec",
     "PairSpec",
     "PathSource",
-    "ScriptedSource",
-    "Source",
     "WeightsSpec",
     "cache_dir",
     "config_dir",
     "data_dir",
-    "flat",
     "load_catalog",
     "load_mirrors",
     "own_drafters_dir",
     "private_dir",
-    "save_system_message",
-    "saved_system_messages",
     "settings_of",
-    "shipped_drafters_dir",
     "shipped_file",
     "shipped_settings",
     "starting_pair",
     "state_dir",
-    "system_message",
     "user_app",
     "user_keys",
     "user_settings",

@@ -7,7 +7,8 @@ import importlib
 import pytest
 
 from specchat.cli import main
-from specchat.config import save_system_message, users_config
+from specchat.config import users_config
+from specchat.config.user_config import save_system_message
 
 chat = importlib.import_module("specchat.cli.chat")  # the package has a command of this name
 

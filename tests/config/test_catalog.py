@@ -9,7 +9,8 @@ from config_files import GGUF, model_with, write
 from rows import each_row
 
 from specchat import config
-from specchat.config import HubSource, IndexSource, ModelFile, PathSource, ScriptedSource
+from specchat.config import HubSource, IndexSource, ModelFile, PathSource
+from specchat.config.values import ScriptedSource
 from specchat.errors import ConfigError, UsageError
 from specchat.settings import OPTIONS, Settings
 

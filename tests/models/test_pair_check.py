@@ -14,7 +14,8 @@ from gguf import GGUFWriter
 from models_without_weights import TOKENS, folder, gguf, tokenizer
 from safetensors.numpy import save_file
 
-from specchat.config import ModelSpec, PathSource, ScriptedSource, load_catalog
+from specchat.config import ModelSpec, PathSource, load_catalog
+from specchat.config.values import ScriptedSource
 from specchat.errors import WeightsError
 from specchat.models.hub.model_state import locate
 from specchat.models.hub.pair_check import check_pair

@@ -6,7 +6,8 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from specchat.config import WEIGHT_SUFFIXES, ModelFile, ModelSpec
+from specchat.config import ModelFile, ModelSpec
+from specchat.config.values import WEIGHT_SUFFIXES
 from specchat.errors import WeightsError, os_errors_as
 from specchat.models.hub import disk, model_state
 from specchat.models.hub.disk import NEVER, SILENT, IsCancelled, OnProgress

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from specchat.config import HubSource, IndexSource, ModelFile, PathSource, Source, WeightsSpec, private_dir
-from specchat.config.values import gguf_parts
+from specchat.config import HubSource, IndexSource, ModelFile, PathSource, WeightsSpec, private_dir
+from specchat.config.values import Source, gguf_parts
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.hub import disk, model_state
 from specchat.models.hub import repositories as hub

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Literal
 
 from specchat.config import (
-    COMPANION_SUFFIXES,
-    WEIGHT_SUFFIXES,
     DrafterSpec,
     ModelFile,
     PathSource,
@@ -20,7 +18,7 @@ from specchat.config import (
     cache_dir,
 )
 from specchat.config.kept_files import read_json, write_whole
-from specchat.config.values import gguf_parts
+from specchat.config.values import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, gguf_parts
 from specchat.errors import DamagedWeights, WeightsError, os_errors_as
 
 SEAL = ".verified.json"

@@ -21,7 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO
 
-from specchat.config import PACKAGE, IndexSource, ModelFile, private_dir
+from specchat.config import IndexSource, ModelFile, private_dir
+from specchat.config.catalog import PACKAGE
 from specchat.config.kept_files import put_on_disk
 from specchat.errors import WeightsError, meant
 from specchat.models.hub.disk import CHUNK_BYTES, Meter, create_private, is_full, need_space, no_space

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from specchat.config import Catalog, DrafterSpec, ModelSpec, own_drafters_dir, shipped_drafters_dir
+from specchat.config import Catalog, DrafterSpec, ModelSpec
+from specchat.config.directories import own_drafters_dir, shipped_drafters_dir
 from specchat.config.file_reading import open_regular
 from specchat.config.trained_drafters import DRAFT_MODEL, RefusedDrafter, TrainedDrafter, TrainedDrafters, read_drafter
 from specchat.errors import ConfigError, WeightsError, nearest

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from specchat.config import save_system_message, saved_system_messages, system_message
 from specchat.config.file_reading import MOST_CONSTRAINT_BYTES, json_line, read_named
+from specchat.config.user_config import save_system_message, saved_system_messages, system_message
 from specchat.engine.client.race import settings_line
 from specchat.engine.protocol.commands import ReplyConstraint
 from specchat.engine.protocol.environment import machine

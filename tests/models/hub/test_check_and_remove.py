@@ -8,7 +8,8 @@ import shutil
 import pytest
 from wheel_files import BODY, parted, whole
 
-from specchat.config import ModelFile, ModelSpec, ScriptedSource, cache_dir
+from specchat.config import ModelFile, ModelSpec, cache_dir
+from specchat.config.values import ScriptedSource
 from specchat.errors import WeightsError
 from specchat.models.hub import fetching, model_state
 from specchat.models.hub.disk import Progress
