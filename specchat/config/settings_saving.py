@@ -85,14 +85,9 @@ def set_in(table: str, name: str, value: Any) -> Saved:
 
 
 def unset_in(table: str, name: str) -> Saved | None:
-    """Forget what the user wrote in [app] or [keys]; None if nothing was written."""
+    """Forget what the user wrote in a table of config.toml; None if nothing was written."""
     saved = _write(users_config(), (table,), {}, [name])
     return saved if saved.removed else None
-
-
-def set_for_pair(pair_name: str, name: str, value: Any) -> Saved:
-    """Write a setting into the pair's entry of the user's models.toml."""
-    return set_all_for_pair(pair_name, {name: value})
 
 
 def set_all_for_pair(pair_name: str, values: Mapping[str, Any]) -> Saved:
@@ -104,9 +99,8 @@ def set_all_for_pair(pair_name: str, values: Mapping[str, Any]) -> Saved:
 def unset(name: str, pair_name: str | None = None) -> Saved | None:
     """Forget what the user wrote for a setting; None if nothing was written."""
     if pair_name is None:
-        saved = _write(users_config(), ("settings",), {}, [name])
-    else:
-        saved = _write(users_models(), _pair_path(load_catalog().pair(pair_name).name), {}, [name])
+        return unset_in("settings", name)
+    saved = _write(users_models(), _pair_path(load_catalog().pair(pair_name).name), {}, [name])
     return saved if saved.removed else None
 
 

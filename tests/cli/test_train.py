@@ -27,7 +27,7 @@ from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
 from specchat.cli.training_run import Way, as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
-from specchat.config.settings_saving import set_for_pair
+from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.trained_drafters import read_drafter
 from specchat.engine.protocol.training_report import Curve, Judged, MeasuredWay, curve_lines, table_lines
 from specchat.errors import SpecchatError, UsageError
@@ -153,7 +153,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(arguments, 
 @pytest.mark.parametrize("drafter", ["hydra", "judge"])
 def test_a_target_in_several_processes_is_refused_before_it_is_loaded(tiny, monkeypatch, drafter, key, value, said):
     monkeypatch.setattr(configurations, "load_pair", lambda *_: pytest.fail("nothing is loaded"))
-    set_for_pair("tiny", key, value)
+    set_all_for_pair("tiny", {key: value})
     refused = error_of("tiny", "--drafter", drafter)
     assert isinstance(refused, UsageError)
     assert said in str(refused)

@@ -21,7 +21,7 @@ from specchat.config import (
     users_models,
 )
 from specchat.config.kept_files import locked
-from specchat.config.settings_saving import save, set_for_pair, set_general, start_with, unset
+from specchat.config.settings_saving import save, set_all_for_pair, set_general, start_with, unset
 from specchat.config.toml_editing import Document, change_file, put
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import ConfigError, UsageError
@@ -168,8 +168,8 @@ def test_comments_and_order_survive():
 )
 def test_however_a_table_was_written_it_is_found_and_changed_there(text, left):
     write(users_models(), text)
-    set_for_pair("smol", "suffix.depth", 5)
-    set_for_pair("smol", "nodes", 5)
+    set_all_for_pair("smol", {"suffix.depth": 5})
+    set_all_for_pair("smol", {"nodes": 5})
     assert left in users_models().read_text()
     assert start()["method_options"]["suffix.depth"] == 5
     assert start()["nodes"] == 5
@@ -238,7 +238,7 @@ def test_dotted_keys_that_no_table_can_be_put_between_are_told_by_their_table(te
     write(users_models(), text)
     assert load_catalog().pair("a").summary == "mine"
     with pytest.raises(ConfigError, match=r"models\.toml: the keys pairs\.a\.… .* write them as a \[pairs\.a\] table"):
-        set_for_pair("a", "width", 3)
+        set_all_for_pair("a", {"width": 3})
     assert users_models().read_text() == text
 
 
@@ -255,7 +255,7 @@ def test_a_new_file_is_private_and_a_linked_one_stays_a_link(tmp_path):
 
 def test_unknown_pairs_are_answered_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'smol'"):
-        set_for_pair("smoll", "width", 3)
+        set_all_for_pair("smoll", {"width": 3})
 
 
 def test_forgetting_what_was_never_written_changes_nothing():

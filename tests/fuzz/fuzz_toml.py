@@ -11,7 +11,7 @@ from unittest.mock import patch
 from specchat.config import load_catalog, settings_of, user_app, user_keys, user_settings
 from specchat.config.settings_saving import (
     forget_pair,
-    set_for_pair,
+    set_all_for_pair,
     set_general,
     set_in,
     start_with,
@@ -104,8 +104,8 @@ CHANGES: tuple[Callable[[], object], ...] = (
     lambda: set_general("suffix.depth", 7),
     lambda: unset("width"),
     lambda: unset("suffix.depth"),
-    lambda: set_for_pair("smol", "depth", 5),
-    lambda: set_for_pair("mine", "stop", ("a",)),
+    lambda: set_all_for_pair("smol", {"depth": 5}),
+    lambda: set_all_for_pair("mine", {"stop": ("a",)}),
     lambda: unset("depth", "mine"),
     lambda: set_in("keys", "prompt.send", "ctrl+g"),
     lambda: unset_in("keys", "prompt.send"),
