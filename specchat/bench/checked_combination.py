@@ -120,7 +120,6 @@ class CheckedCombination:
 
     @classmethod
     def of(cls, pair: LoadedPair, settings: Settings, effort: Effort) -> CheckedCombination:
-        """The combination that the settings ask for, over a loaded pair."""
         draft = pair.draft.model if pair.draft else None
         return cls(pair.target.model, draft, pair.vocabulary, settings, effort, pair.exact, pair.resources)
 
@@ -170,6 +169,5 @@ class CheckedCombination:
 
 
 def write(conversation: Conversation, prompt: Sequence[int], seed: int) -> Text:
-    """One reply with its rounds."""
     rounds = [event.round for event in conversation.reply(prompt, seed) if isinstance(event, RoundWritten)]
     return Text([token for round in rounds for token in round.emitted], rounds)

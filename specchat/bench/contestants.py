@@ -52,7 +52,6 @@ class Ours:
             self._conversation = self._new()
 
     def forget(self) -> None:
-        """Everything learnt so far is gone."""
         self._controllers.forget()
         self._conversation = self._new()
 

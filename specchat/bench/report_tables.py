@@ -18,7 +18,6 @@ from specchat.bench.report import ALL, Group, Report, Run
 
 
 def report_tables(report: Report) -> RenderableType:
-    """The whole report, top to bottom."""
     parts: list[RenderableType] = []
     if not report.complete:
         parts += [Text("interrupted: this is what was measured so far", "yellow"), Text()]

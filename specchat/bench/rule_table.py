@@ -161,8 +161,6 @@ class SamplingTable:
 
 @dataclass(frozen=True)
 class RuleReport:
-    """All tables of a pair and a drafter."""
-
     pair: str
     drafter: str
     circumstances: Circumstances

@@ -78,7 +78,6 @@ class Workload:
 
 
 def own_workload() -> Workload:
-    """The questions that come with specchat."""
     return load_workload(OWN, "specchat")
 
 

@@ -177,7 +177,6 @@ def bench_ui(settings: dict[str, Any], output: Output) -> bool:
 
 
 def line_of(finding: BudgetFinding) -> str:
-    """One line: what it is, the figure, the budget, the verdict."""
     budget = "" if finding.budget is None else f"≤ {_shown(finding.budget, finding.unit)}"
     verdict = {True: "kept", False: "NOT KEPT", None: ""}[finding.within_budget]
     return f"{finding.name:52} {_shown(finding.value, finding.unit):>18}  {budget:20} {verdict}".rstrip()

@@ -87,7 +87,6 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
 
 
 def bench_rules(settings: dict[str, Any], questions: Callable[[], Workload], output: Output, save: Path | None) -> int:
-    """Compute the table of rules, print and write it."""
     from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
     from specchat.config import load_catalog, settings_of
 

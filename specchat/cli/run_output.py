@@ -161,7 +161,6 @@ class Outputs:
                 sys.stderr.write(line + "\n")
 
     def clear_progress(self) -> None:
-        """Take the line of progress away."""
         if self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

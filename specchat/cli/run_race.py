@@ -248,7 +248,6 @@ def _line(race: Race, heat: Heat) -> str:
 
 
 def _as_object(race: Race, ready: events.Ready) -> dict[str, Any]:
-    """The whole race as one object."""
     found = race_result(race, ready.dtype)
     return {
         "pair": ready.pair,

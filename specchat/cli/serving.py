@@ -80,7 +80,6 @@ class TreeWatch:
                 self._end(None, "the engine died; it is being started again")
 
     def close(self) -> None:
-        """Leave the terminal as it was found."""
         self._live.stop()
 
     def _end(self, id: int | None, words: str) -> None:

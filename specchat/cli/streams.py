@@ -118,7 +118,6 @@ class SafeTerminal(io.TextIOWrapper):
     """A terminal that takes colours and progress lines, and shows all other codes as symbols."""
 
     def write(self, text: str) -> int:
-        """Write the text as it can be shown."""
         super().write(safe_on_terminal(text))
         return len(text)
 
@@ -156,5 +155,4 @@ def confirmed(yes: bool, doing: str, question: str, otherwise: str) -> bool:
 
 
 def can_ask() -> bool:
-    """Whether standard input is a terminal."""
     return sys.stdin.isatty()

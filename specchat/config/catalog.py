@@ -256,9 +256,7 @@ def accept_checksum(place: TableLocation, within: str, said: Mapping[str, Any]) 
 
 
 def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> Catalog:
-    """The catalog of the shipped models.toml, the user's own on top of it (by name), mirrors added.
-
-    `users` stands for the user's file before it is written.
+    """The catalog; `users` stands for the user's models.toml before it is written.
 
     Raises:
         ConfigError: a file says something we cannot accept; the line names file, table, key and value.

@@ -152,14 +152,14 @@ class Datastores:
 
     def _why_not(self, wanted: str, found: list[DatastoreFile]) -> str:
         named = next((one for one in found if one.name == wanted), None)
+        store = f"datastore.store = {short(wanted)}"
         if named is not None and named.header is None:
-            return f"datastore.store = {short(wanted)} cannot be used: {named.problem}"
+            return f"{store} cannot be used: {named.problem}"
         if named is not None and named.header is not None:
-            made_for = named.header.target
-            return f"datastore.store = {short(wanted)} holds tokens of {made_for}, which are not those of {self.target}"
+            return f"{store} holds tokens of {named.header.target}, which are not those of {self.target}"
         if wanted:
             known = [one.name for one in found]
-            return f"datastore.store = {short(wanted)} names no datastore" + (nearest(wanted, known) if known else "")
+            return f"{store} names no datastore" + (nearest(wanted, known) if known else "")
         return f"drafter 'datastore' needs a datastore with the tokens of {self.target}, and none is here"
 
     def _way_out(self, fitting: list[DatastoreFile]) -> str:

@@ -1,7 +1,4 @@
-"""Opens files without waiting for anybody, and reads those that the user names within bounds.
-
-Regular files, and pipes that a shell put in a file's place.
-"""
+"""Opens files, and pipes in their place, without waiting for anybody; reads those that are named within bounds."""
 
 from __future__ import annotations
 

@@ -108,7 +108,6 @@ class PromptFiles:
                 _remove(file)
 
     def drop(self, keys: Iterable[bytes]) -> None:
-        """Remove these blocks."""
         for key in keys:
             _remove(self._block(key))
 

@@ -192,8 +192,6 @@ def own_pair(catalog: Catalog, name: str) -> PairSpec:
 def forget_pair(name: str) -> tuple[str, ...]:
     """Take a pair of the user's own out of models.toml, with those of its models that nothing else needs; their names.
 
-    Weights stay where they are.
-
     Raises:
         UsageError: there is no such pair, or it is not the user's.
     """

@@ -167,8 +167,7 @@ def read_llama_options(place: TableLocation, table: dict[str, Any]) -> LlamaOpti
 class ModelSpec:
     """One model as models.toml names it; sources in order of preference.
 
-    `files` is empty where the hub's own listing decides (a safetensors repository). `llama` is how llama.cpp loads it,
-    if that runs it.
+    `files` is empty where the hub's own listing decides (a safetensors repository).
     """
 
     name: str
@@ -197,8 +196,7 @@ class ModelSpec:
 class DrafterSpec:
     """A trained drafter as models.toml names it; sources in order of preference.
 
-    `method` is in the drafters' table, `target` is the model that it was trained for. Its `files` are known with
-    size and checksum: nothing else confirms them.
+    Its `files` are known with size and checksum: nothing else confirms them.
     """
 
     name: str

@@ -48,10 +48,8 @@ class EngineHere:
 
     def events(self) -> Iterator[Event]:
         while True:
-            try:
-                yield self._events.get(timeout=0.25)  # Ctrl+C is seen between two waits
-            except queue.Empty:
-                continue
+            with suppress(queue.Empty):  # Ctrl+C is seen between two waits
+                yield self._events.get(timeout=0.25)
 
     def close(self) -> None:
         self.send(Quit())

@@ -367,7 +367,6 @@ def _finish_reason(reader: ReplyReader) -> str:
 
 
 def _whole_call(call: Call) -> dict[str, Any]:
-    """A call as a message has it."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 

@@ -79,7 +79,6 @@ class CheckedRequest:
 
     @property
     def told_tools(self) -> str:
-        """The functions as the engine is told of them."""
         return "" if self.tools is None else self.tools.told
 
     def each(self, servers_seed: int) -> list[CheckedRequest]:

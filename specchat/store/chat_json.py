@@ -27,8 +27,6 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Exported(Struct, frozen=True):
-    """The file."""
-
     format: Literal["specchat chat"]
     version: Literal[1]
     chat: ChatRecord
@@ -36,7 +34,6 @@ class Exported(Struct, frozen=True):
 
 
 def write_json(chat: ChatRecord, messages: Sequence[StoredMessage]) -> str:
-    """The chat as text of the file."""
     data = msgspec.json.encode(Exported(FORMAT, VERSION, chat, list(messages)))
     return msgspec.json.format(data, indent=1).decode() + "\n"
 

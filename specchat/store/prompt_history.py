@@ -31,8 +31,6 @@ _ATTACHED = '\n\n<file path="'
 
 
 class _Line(msgspec.Struct):
-    """A line of the file."""
-
     text: str
 
 
