@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
 from specchat.bench.peer_engines import Peer, find_peers
 from specchat.bench.report import Perplexity, Report, Result, Run, summarise
-from specchat.bench.workloads import Question, Workload
+from specchat.bench.workloads import Workload
 from specchat.config import load_catalog
 from specchat.config.trained_drafters import NO_TRAINED
 from specchat.decoding.assemble import sampling
@@ -121,50 +121,40 @@ class _Precision:
     """The pair in one number format, and the contestants measured on it."""
 
     def __init__(self, plan: BenchPlan, settings: Settings, progress: BenchProgress) -> None:
-        self._plan = plan
-        self._settings = settings
-        self._progress = progress
-        self._pair: LoadedPair | None = None
-        self._run_over_prompts: InterleavedRun | None = None
+        self._plan, self._settings, self._progress = plan, settings, progress
+        progress.say(f"loading {settings.pair} in {settings.dtype}")
+        first, *others = (one.settings for one in parse_configurations(plan.compare, settings))
+        pair = self._pair = load_pair(first, progress.say, others)
+        self._notes = [*plan.spelt.notes, *pair.notes]
+        reset_peak_memory(pair.device)
         self._perplexity: Perplexity | None = None
-        self._ours: list[Ours] = []
-        self._peers: list[Peer] = []
-        self._notes = [*plan.spelt.notes]
-        self._comparer: Comparer | None = None
+        if plan.perplexity:
+            progress.say("reading the fixed text")
+            self._perplexity = measure_perplexity(pair)
+        self._ours = self._contestants()
+        self._peers = self._find_peers() if plan.peers else []
+        self._comparer = Comparer(pair.target.model, exact=pair.exact)
+        self._run = InterleavedRun(
+            contestants=[*self._ours, *self._peers],
+            encode=lambda messages: pair.vocabulary.encode_chat(messages),
+            room=pair.target.model.context_tokens - settings.max_tokens - 1,
+            seed=max(0, settings.seed),
+            on_reply=progress.step,
+            notes=self._notes,
+        )
 
     @property
     def started(self) -> bool:
-        return self._run_over_prompts is not None and bool(self._run_over_prompts.measured)
+        return bool(self._run.measured)
 
     def measure(self) -> None:
-        self._progress.say(f"loading {self._settings.pair} in {self._settings.dtype}")
-        first, *others = (one.settings for one in parse_configurations(self._plan.compare, self._settings))
-        pair = self._pair = load_pair(first, self._progress.say, others)
-        self._notes += pair.notes
-        reset_peak_memory(pair.device)
-        if self._plan.perplexity:
-            self._progress.say("reading the fixed text")
-            self._perplexity = measure_perplexity(pair)
-        self._ours = self._contestants(pair)
-        run = self._run_over_prompts = InterleavedRun(
-            contestants=self._ours,
-            encode=lambda messages: pair.vocabulary.encode_chat(messages),
-            room=pair.target.model.context_tokens - self._settings.max_tokens - 1,
-            seed=max(0, self._settings.seed),
-            on_reply=self._progress.step,
-            notes=self._notes,
-        )
-        if self._plan.peers:
-            self._peers = self._find_peers(pair, self._plan.workload.questions)
-            run.contestants = [*self._ours, *self._peers]
-        self._progress.begin(f"{pair.name} {pair.precision}", run.steps(self._plan.workload.questions))
-        run.run(self._plan.workload.questions)
+        questions = self._plan.workload.questions
+        self._progress.begin(f"{self._pair.name} {self._pair.precision}", self._run.steps(questions))
+        self._run.run(questions)
 
     def result(self, judged: bool) -> Run:
         """The figures so far; texts are compared where `judged`."""
-        pair, run = self._pair, self._run_over_prompts
-        assert pair is not None, "asked for after measuring began"
-        assert run is not None, "asked for after measuring began"
+        pair, run = self._pair, self._run
         by_name = {c.name: [m for m in run.measured if m.contestant == c.name] for c in run.contestants}
         plain = by_name[self._ours[0].name]
         memory = peak_memory(pair.device)
@@ -186,9 +176,10 @@ class _Precision:
             measured=tuple(run.measured),
         )
 
-    def _contestants(self, pair: LoadedPair) -> list[Ours]:
+    def _contestants(self) -> list[Ours]:
         """Plain first, then every configuration cold, then warm where asked for."""
         self._progress.say("timing passes by their rows")
+        pair = self._pair
         costs = measure_costs(pair.target.model, pair.draft.model if pair.draft else None, fits=pair.room_for_rows)
         chosen = [c for c in parse_configurations(self._plan.compare, self._settings) if not c.plain]
         ours = [Ours(plain_of(self._settings), pair, costs=costs)]
@@ -204,13 +195,14 @@ class _Precision:
             ours += [Ours(configuration, pair, taught=True, costs=costs) for configuration in chosen]
         return ours
 
-    def _find_peers(self, pair: LoadedPair, questions: Sequence[Question]) -> list[Peer]:
+    def _find_peers(self) -> list[Peer]:
+        questions = self._plan.workload.questions
         if any(question.json_schema for question in questions):
             self._notes.append("other engines are left out: they hold no reply to a schema")
             return []
         self._progress.say("loading other engines")
-        sample = pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])
-        peers, notes = find_peers(pair, self._settings, sample)
+        sample = self._pair.vocabulary.encode_chat([{"role": "user", "content": questions[0].turns[0]}])
+        peers, notes = find_peers(self._pair, self._settings, sample)
         self._notes += notes
         return peers
 
@@ -228,9 +220,6 @@ class _Precision:
     def _compare(self, ours: Ours, plain: list[Measured], own: list[Measured]) -> SameText:
         settings = ours.configuration.settings
         promised = same_text_promised(dataclasses.asdict(settings), ours.lossless)
-        if self._comparer is None:
-            assert self._pair is not None, "compared after measuring"
-            self._comparer = Comparer(self._pair.target.model, exact=self._pair.exact)
         return compare_texts(self._comparer, plain, own, sampling(settings), promised)
 
 

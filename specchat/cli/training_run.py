@@ -60,15 +60,11 @@ _ATTEMPTS = 3
 """Measurements that were paused are made again, so often at most: a pause would count as time of a method."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to use a trained drafter: settings by their own names."""
-
-    name: str
-    changes: Mapping[str, Any]
+Ways = Mapping[str, Mapping[str, Any]]
+"""Ways to use a trained drafter, each by a name: settings by their own names."""
 
 
-def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
+def ways_to_use(settings: Settings, trained: TrainedDrafter) -> Ways:
     """The drafter alone, in trees of its own, and merged with what the pair drafts with, in the pair's trees."""
     method = trained.method
     weights = {f"{method}.{DRAFTERS[method].weights_option}": trained.name}
@@ -76,7 +72,7 @@ def ways_to_use(settings: Settings, trained: TrainedDrafter) -> list[Way]:
     kept = {key: getattr(settings, key) for key in shape}
     others, own = _partners(settings, method)
     merged = {**kept, "drafter": "merge", **weights, "merge.of": f"{others}+{own}"}
-    return [Way("alone", {**shape, "drafter": method, **weights}), Way(f"merged with {others}", merged)]
+    return {"alone": {**shape, "drafter": method, **weights}, f"merged with {others}": merged}
 
 
 def _partners(settings: Settings, method: str) -> tuple[str, Member]:
@@ -115,7 +111,7 @@ def measure(settings: Settings, trained: TrainedDrafter, tell: Tell, clock: Runn
         done += 1
 
     ways = ways_to_use(settings, trained)
-    compare = ",".join(["auto", *(as_configuration(way) for way in ways)])
+    compare = ",".join(["auto", *map(as_configuration, ways.values())])
     workload = own_workload().first_turns().limited(_QUESTIONS)
     plan = BenchPlan(settings.but({"max_tokens": _TOKENS, "seed": 0}), workload, compare, perplexity=False)
     for _ in range(_ATTEMPTS):
@@ -126,22 +122,21 @@ def measure(settings: Settings, trained: TrainedDrafter, tell: Tell, clock: Runn
     return None
 
 
-def judge(report: Report, ways: Sequence[Way]) -> Judged:
+def judge(report: Report, ways: Ways) -> Judged:
     """The quickest way, if it is quicker than the pair's default and its texts are the target's own."""
     plain, default, *others = report.runs[0].results
     measured = [_measured(PLAIN, plain), _measured(DEFAULT, default)]
-    measured += [_measured(way.name, result) for way, result in zip(ways, others, strict=True)]
-    able = [(one.ratio, way) for one, way in zip(measured[2:], ways, strict=True) if one.same_text]
-    ratio, best = max(able, key=lambda found: found[0], default=(0.0, None))
-    if best is None or ratio <= measured[1].ratio:
+    measured += [_measured(name, result) for name, result in zip(ways, others, strict=True)]
+    best = max((one for one in measured[2:] if one.same_text), key=lambda one: one.ratio, default=None)
+    if best is None or best.ratio <= measured[1].ratio:
         return Judged(measured)
-    return Judged(measured, best.name, dict(best.changes))
+    return Judged(measured, best.name, dict(ways[best.name]))
 
 
-def as_configuration(way: Way) -> str:
-    """The same as `bench --compare` takes it."""
-    names = ":".join(str(way.changes[key]) for key in ("drafter", "policy", "rule", "controller"))
-    rest = [f"{key}={value}" for key, value in way.changes.items() if "." in key or key in ("width", "depth", "nodes")]
+def as_configuration(changes: Mapping[str, Any]) -> str:
+    """A way to use a drafter as `bench --compare` takes it."""
+    names = ":".join(str(changes[key]) for key in ("drafter", "policy", "rule", "controller"))
+    rest = [f"{key}={value}" for key, value in changes.items() if "." in key or key in ("width", "depth", "nodes")]
     return ":".join([names, *rest])
 
 

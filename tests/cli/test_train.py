@@ -25,7 +25,7 @@ from specchat.cli import training_run as training_verdict
 from specchat.cli.pair_states import estimate_training
 from specchat.cli.progress import StageLines, stage_reporter
 from specchat.cli.train import train
-from specchat.cli.training_run import Way, as_configuration, judge, print_verdict, use, ways_to_use
+from specchat.cli.training_run import as_configuration, judge, print_verdict, use, ways_to_use
 from specchat.config import cache_dir, data_dir, load_catalog, own_drafters_dir, settings_of
 from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.trained_drafters import read_drafter
@@ -276,7 +276,7 @@ def test_a_tiny_draft_model_is_trained_and_another_learns_where_it_is_ahead(tiny
     assert (data["loss"], data["reference"]) == ("tvd", f"tiny-draft_model ({first.sha256[:12]})")
     assert data["written_by"] == "mixed"
     assert "--loss tvd --reference tiny-draft_model --texts mixed" in data["command"]
-    assert ways_to_use(settings_of(load_catalog().pair("tiny")), first)[0].changes["draft_model.model"] == first.name
+    assert ways_to_use(settings_of(load_catalog().pair("tiny")), first)["alone"]["draft_model.model"] == first.name
     again = error_of(*more[:-1], "--resume", "--loss", "jsd", "--no-verdict")
     assert "was made with loss = tvd, not jsd" in str(again)
 
@@ -330,7 +330,7 @@ class _Figures:
 
 def verdict_on(*results):
     report = type("Report", (), {"runs": [type("Run", (), {"results": results})]})
-    return judge(report, [Way("alone", {"drafter": "hydra"}), Way("merged", {"drafter": "merge"})])
+    return judge(report, {"alone": {"drafter": "hydra"}, "merged": {"drafter": "merge"}})
 
 
 def test_the_quickest_way_wins_where_it_is_quicker_than_the_default_and_its_texts_are_right():
@@ -352,7 +352,7 @@ def test_the_quickest_way_wins_where_it_is_quicker_than_the_default_and_its_text
 def test_the_drafter_is_tried_alone_and_in_the_pairs_own_trees_beside_its_own_drafter():
     trained = type("Trained", (), {"method": "hydra", "name": "mine"})
     settings = Settings(drafter="suffix", policy="best_first", controller="goodput", nodes=16, depth=16, width=2)
-    alone, merged = (as_configuration(way) for way in ways_to_use(settings, trained))
+    alone, merged = map(as_configuration, ways_to_use(settings, trained).values())
     assert alone == "hydra:best_first:follow:goodput:nodes=8:depth=4:width=4:hydra.weights=mine"
     assert merged.startswith("merge:best_first:follow:goodput:nodes=16:depth=16:width=2")
     assert merged.endswith("merge.of=suffix+hydra")
@@ -376,19 +376,19 @@ def test_the_drafter_is_tried_alone_and_in_the_pairs_own_trees_beside_its_own_dr
 def test_what_the_pairs_merge_is_made_of_is_measured_and_proposed_with_its_options(method, of, said, capsys):
     trained = type("Trained", (), {"method": method, "name": "mine"})
     settings = Settings(pair="smol", drafter="merge", method_options={"merge.of": of})
-    merged = ways_to_use(settings, trained)[1]
+    _, (name, merged) = ways_to_use(settings, trained).items()
     (measured,) = parse_configurations(as_configuration(merged), settings)
-    assert measured.settings.method_options["merge.of"] == merged.changes["merge.of"] == said
-    ways = [MeasuredWay(name, 1.0) for name in ("plain", "default", merged.name)]
-    print_verdict("smol", "mine", Judged(ways, merged.name, dict(merged.changes)))
+    assert measured.settings.method_options["merge.of"] == merged["merge.of"] == said
+    ways = [MeasuredWay(way, 1.0) for way in ("plain", "default", name)]
+    print_verdict("smol", "mine", Judged(ways, name, dict(merged)))
     proposed = [shlex.split(line) for line in capsys.readouterr().out.splitlines() if "config set merge.of" in line]
     assert proposed == [["specchat", "config", "set", "merge.of", said, "--pair", "smol"]]
 
 
 def test_smols_own_default_is_what_a_new_drafter_of_its_kind_is_tried_in():
     settings = settings_of(load_catalog().pair("smol"))
-    merged = ways_to_use(settings, type("Trained", (), {"method": "hydra", "name": "mine"}))[1]
-    assert merged.changes["merge.of"] == settings.method_options["merge.of"]
+    _, merged = ways_to_use(settings, type("Trained", (), {"method": "hydra", "name": "mine"})).values()
+    assert merged["merge.of"] == settings.method_options["merge.of"]
 
 
 def test_the_way_that_was_chosen_is_what_the_pair_starts_with(tiny):
