@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.configurations import Configuration
@@ -12,7 +14,7 @@ from specchat.core.constraint import ConstraintSource
 from specchat.core.costs import Costs
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
-from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
+from specchat.decoding.reply_events import ReplyEnded, RoundWritten
 from specchat.engine.server.loaded_pair import LoadedPair
 
 _WARM_UP_TOKENS = 16
@@ -56,8 +58,7 @@ class Ours:
         self._conversation = self._new()
 
     def warm_up(self, prompt: list[int]) -> None:
-        settings = self.configuration.settings.but({"max_tokens": _WARM_UP_TOKENS})
-        for _ in self._new(Configuration(self.name, settings)).reply(prompt, 0):
+        for _ in self._new({"max_tokens": _WARM_UP_TOKENS}).reply(prompt, 0):
             pass
 
     def write(self, prompt: list[int], seed: int, json_schema: str = "") -> Written:
@@ -81,8 +82,6 @@ class Ours:
                     by_rows[round.rows] = (passes + 1, seconds + round.timings.verify_s)
                 case ReplyEnded():
                     ended = event
-                case ReplyStarted():
-                    pass
         assert ended is not None, "a reply ends"
         return Written(
             tokens=tuple(tokens),
@@ -94,19 +93,10 @@ class Ours:
             energy_j=self._meter.since(before),
         )
 
-    def _new(self, configuration: Configuration | None = None) -> Conversation:
-        pair = self._pair
-        settings = (configuration or self.configuration).settings
-        draft = pair.draft.model if pair.draft else None
-        return Conversation(
-            pair.target.model,
-            draft,
-            pair.vocabulary,
-            settings,
-            self._costs,
-            pair.resources,
-            controllers=self._controllers,
-        )
+    def _new(self, changes: Mapping[str, Any] | None = None) -> Conversation:
+        pair, settings = self._pair, self.configuration.settings.but(changes or {})
+        models = (pair.target.model, pair.draft.model if pair.draft else None, pair.vocabulary)
+        return Conversation(*models, settings, self._costs, pair.resources, controllers=self._controllers)
 
 
 Contestant = Ours | Peer

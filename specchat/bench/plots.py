@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
-from specchat.config.file_reading import system_errors_as
-from specchat.errors import UsageError, installs
+from specchat.errors import UsageError, installs, system_errors_as
 
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """A title, what is counted along it, and its points: (size, seconds)."""

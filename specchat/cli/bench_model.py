@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.cli.flags import Output
-from specchat.config.file_reading import is_named_pipe, system_errors_as
-from specchat.errors import UsageError
+from specchat.config.file_reading import is_named_pipe
+from specchat.errors import UsageError, system_errors_as
 from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from specchat.cli.chats import AsJson
 from specchat.cli.flags import model_names
 from specchat.cli.progress import sized
 from specchat.cli.streams import confirmed
-from specchat.config.file_reading import open_file_or_pipe, system_errors_as
 from specchat.engine.protocol.text import safe_in_json, visible
-from specchat.errors import StoreError, UsageError, nearest, short
+from specchat.errors import StoreError, UsageError, nearest, short, system_errors_as
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,6 +280,8 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is not UTF-8."""
+    from specchat.config.file_reading import open_file_or_pipe
+
     with system_errors_as(UsageError, f"{file} cannot be read"), open_file_or_pipe(file) as opened:
         data = opened.read(_LOOKED_AT_BYTES)
         if b"\0" in data:

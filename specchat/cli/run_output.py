@@ -15,13 +15,13 @@ import msgspec
 
 from specchat import __version__
 from specchat.cli.flags import Output
-from specchat.config.file_reading import open_to_write, system_errors_as
+from specchat.config.file_reading import open_to_write
 from specchat.engine.protocol import events
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.stage_text import loading_text, seconds_left
 from specchat.engine.protocol.text import one_line, visible
-from specchat.errors import SpecchatError, UsageError, cut
+from specchat.errors import SpecchatError, UsageError, cut, system_errors_as
 
 _LONGEST_COMMAND = 4096
 """Characters; what is longer could not be read back."""

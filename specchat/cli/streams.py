@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from specchat.config.file_reading import system_errors_as
 from specchat.engine.protocol.text import safe_on_terminal
-from specchat.errors import SpecchatError, UsageError
+from specchat.errors import SpecchatError, UsageError, system_errors_as
 
 if TYPE_CHECKING:
     from rich.table import Table

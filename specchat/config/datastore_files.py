@@ -12,9 +12,9 @@ from typing import Annotated
 import msgspec
 
 from specchat.config.directories import data_dir
-from specchat.config.file_reading import UNREADABLE, open_regular, system_errors_as
+from specchat.config.file_reading import UNREADABLE, open_regular
 from specchat.config.toml_file import NAME
-from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short
+from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short, system_errors_as
 
 HEADER_BYTES = 4096
 """The header takes so much of every file, padded with spaces."""

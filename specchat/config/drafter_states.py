@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specchat.config.directories import state_dir
-from specchat.config.file_reading import system_errors_as
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import NAME
-from specchat.errors import StoreError, UsageError, nearest, short
+from specchat.errors import StoreError, UsageError, nearest, short, system_errors_as
 
 MOST_BYTES = 256 << 20
 """A drafter may keep so much for one target."""

@@ -8,13 +8,11 @@ import json
 import os
 import stat
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from specchat.errors import SpecchatError, UsageError, cut
+from specchat.errors import UsageError, cut
 
 _NotDecoded: type[Exception]
 try:
@@ -24,15 +22,6 @@ except ImportError:  # measuring a GPU needs the engine's side alone, which runs
 
 UNREADABLE = (_NotDecoded, UnicodeDecodeError, RecursionError)
 """No JSON, or not of the expected type; text that is not UTF-8; brackets without end."""
-
-
-@contextmanager
-def system_errors_as(kind: type[SpecchatError], problem: str) -> Iterator[None]:
-    """Turn an OSError within into an error of this kind: the problem, and the system's words about it."""
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"{problem}: {error.strerror or error}") from None
 
 
 _WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)

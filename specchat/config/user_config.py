@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import config_dir
-from specchat.config.file_reading import system_errors_as
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import TableLocation, parse_if_there
 from specchat.config.values import PairSpec
-from specchat.errors import UsageError, cut, nearest, short
+from specchat.errors import UsageError, cut, nearest, short, system_errors_as
 from specchat.settings import Settings
 
 _NAME = re.compile(r"\w[\w-]{0,39}")

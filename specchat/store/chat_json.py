@@ -10,8 +10,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from specchat.config.file_reading import UNREADABLE, open_file_or_pipe, system_errors_as
-from specchat.errors import UsageError, cut, short
+from specchat.config.file_reading import UNREADABLE, open_file_or_pipe
+from specchat.errors import UsageError, cut, short, system_errors_as
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, ChatRecord, StoredMessage, is_time, new_id, now
 
