@@ -111,18 +111,6 @@ FLOOR = 0.97
 """The least accepted ratio to plain decoding: trials and a busy machine cost a few per cent."""
 
 
-@dataclass(frozen=True)
-class RatioToPlain:
-    """One combination's ratio to plain decoding."""
-
-    name: str
-    ratio: Interval
-
-    @property
-    def below(self) -> bool:
-        return self.ratio.value < FLOOR
-
-
 def missing_for_drafters(has_draft_model: bool, trained: Collection[str], datastore: bool) -> dict[str, str]:
     """What a pair lacks for each drafter; empty where nothing. The arguments are those of `floor_comparison`."""
     missing = dict.fromkeys(DRAFTERS, "")
@@ -156,24 +144,19 @@ def floor_comparison(
     return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 
 
-def standings(report: Report) -> list[RatioToPlain]:
-    """Their measured ratios, the slowest first."""
+def floor_verdict(report: Report) -> tuple[list[str], int]:
+    """A line for each combination, the slowest first, and one on how many are too slow; and their number."""
     found = [
-        RatioToPlain(result.name, group.ratio)
+        (group.ratio, result.name)
         for run in report.runs
         for result in run.results
         if result.kind == "ours" and (group := result.group()) is not None
     ]
-    return sorted(found, key=lambda standing: standing.ratio.value)
-
-
-def floor_lines(report: Report) -> list[str]:
-    """A line for each combination, then how many are too slow."""
-    found = standings(report)
-    below = sum(standing.below for standing in found)
-    lines = [f"{_ratio(standing.ratio):<20} {standing.name}{'  below' * standing.below}" for standing in found]
+    found.sort(key=lambda one: one[0].value)
+    below = sum(ratio.value < FLOOR for ratio, _ in found)
+    lines = [f"{_ratio(ratio):<20} {name}{'  below' * (ratio.value < FLOOR)}" for ratio, name in found]
     verdict = f"{below} of {len(found)} below {FLOOR} × plain" if below else f"none below {FLOOR} × plain"
-    return [*lines, verdict]
+    return [*lines, verdict], below
 
 
 def _combinations(piece: str, base: Settings, usable: Sequence[str]) -> list[str]:

@@ -55,7 +55,8 @@ def draw(report: Report, file: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     about = report.circumstances
     figure.supxlabel(f"{about.accelerator or about.processor} · {report.workload} · {about.made[:10]}", fontsize=8)
-    _save(figure, file)
+    with system_errors_as(UsageError, f"--plot {file} cannot be written"):
+        figure.savefig(file, dpi=150)
 
 
 def draw_costs(title: str, curves: Sequence[Curve], file: Path) -> None:
@@ -70,10 +71,6 @@ def draw_costs(title: str, curves: Sequence[Curve], file: Path) -> None:
         axes.set(title=name, xlabel=unit, ylabel="ms", ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title)
-    _save(figure, file)
-
-
-def _save(figure: Any, file: Path) -> None:
     with system_errors_as(UsageError, f"--plot {file} cannot be written"):
         figure.savefig(file, dpi=150)
 

@@ -77,7 +77,8 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     _print(report, request.output)
     code = interrupted or (_judge_floor(report, request.output) if request.floor else 0)
     if request.save is not None:
-        _write(request.save, report_json(report))
+        with system_errors_as(UsageError, f"--save {request.save} cannot be written"):
+            request.save.write_bytes(report_json(report))
     if request.plot is not None:
         from specchat.bench.plots import draw
 
@@ -118,7 +119,8 @@ def bench_rules(settings: dict[str, Any], questions: Callable[[], Workload], out
     else:
         print((data if output is Output.json else msgspec.json.encode(report)).decode())
     if save is not None:
-        _write(save, data)
+        with system_errors_as(UsageError, f"--save {save} cannot be written"):
+            save.write_bytes(data)
     return 0
 
 
@@ -188,11 +190,12 @@ def _draw(tables: RenderableType) -> None:
 
 
 def _judge_floor(report: Report, output: Output) -> int:
-    from specchat.bench.interleaved_run import floor_lines, standings
+    from specchat.bench.interleaved_run import floor_verdict
 
+    lines, below = floor_verdict(report)
     if output is Output.text:
-        print(*floor_lines(report), sep="\n")
-    return int(any(standing.below for standing in standings(report)))
+        print(*lines, sep="\n")
+    return int(below > 0)
 
 
 def _accept_writable(file: Path) -> None:
@@ -201,11 +204,6 @@ def _accept_writable(file: Path) -> None:
     folder = file.absolute().parent
     if os.path.isdir(file) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise UsageError(f"--save {file} cannot be written")
-
-
-def _write(file: Path, data: bytes) -> None:
-    with system_errors_as(UsageError, f"--save {file} cannot be written"):
-        file.write_bytes(data)
 
 
 @contextmanager

@@ -203,10 +203,10 @@ def estimate_training(request: TrainingChoices) -> TrainingEstimate:
         raise UsageError(f"{target.name} is not on this machine; `specchat models pull {request.pair}` fetches it")
     described = describe_model(place)
     cost = training_cost(request.drafter, request.tokens, described.parameters, described.hidden)
-    return TrainingEstimate(cost.disk_bytes, cost.seconds, _free_disk_bytes())
+    return TrainingEstimate(cost.disk_bytes, cost.seconds, free_disk_bytes())
 
 
-def _free_disk_bytes() -> int:
+def free_disk_bytes() -> int:
     """Of the disk that weights and texts go to."""
     folder = next(step for step in (cache_dir(), *cache_dir().parents) if step.exists())
     return shutil.disk_usage(folder).free
@@ -279,7 +279,7 @@ def _fitting(catalog: Catalog, pair: PairSpec, info: PairInfo) -> int | None:
     except WeightsError:
         return None
     fetched, needed = info.download_bytes or 0, info.needed_bytes or 0
-    if fetched * _SPARE > _free_disk_bytes():
+    if fetched * _SPARE > free_disk_bytes():
         return None
     room = _card_bytes() if has_graphics_card() else min(free_bytes() or 0, _READ_A_TOKEN / _SPARE)
     return fetched if 0 < needed * _SPARE <= room else None

@@ -25,7 +25,7 @@ class ReplyReader:
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
         tools = ticket.asked.tools
-        self._calls = None if tools is None else CallReader(tools.names, single=tools.single)
+        self._calls = None if tools is None else CallReader(tools.names, single=tools.constraint.single)
         self._next = 0  # the first token that was not given out
         self._text_bytes = self._token_bytes = 0  # of text that was read, of tokens that were given out
         self._over = False

@@ -269,7 +269,7 @@ def tools_asked(
         return None
     single = parallel is False or (parallel is None and bool(chosen))
     held = ReplyConstraint("calls", chosen=tuple(chosen or ()), single=single)
-    return Tools(tuple(tools), msgspec.json.encode([*tools.values()]).decode(), held, single=single)
+    return Tools(tuple(tools), msgspec.json.encode([*tools.values()]).decode(), held)
 
 
 def read_choice(fields: Fields, named: Collection[str], function: Callable[[Fields], Fields]) -> tuple[str, ...] | None:

@@ -22,14 +22,12 @@ class Tools:
 
     Args:
         told: all of them, as JSON for the engine.
-        constraint: what holds calls to the parameters' schemas.
-        single: what comes after the first call is left out.
+        constraint: what holds calls to the parameters' schemas; where it is `single`, nothing follows the first call.
     """
 
     names: tuple[str, ...]
     told: str
     constraint: ReplyConstraint
-    single: bool = False
 
 
 @dataclass(frozen=True)

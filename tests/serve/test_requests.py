@@ -77,7 +77,7 @@ def test_tools_are_told_and_a_choice_becomes_a_constraint() -> None:
             held = chat(tools=[ADD], tool_choice=choice, parallel_tool_calls=parallel)
             assert held.constraint == ReplyConstraint("calls", chosen=("add",), single=single)
             assert held.tools is not None
-            assert held.tools.single == single
+            assert held.tools.constraint.single == single
     assert chat(tools=[ADD], parallel_tool_calls=False).constraint == ReplyConstraint("calls", single=True)
 
 
