@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specchat.bench.configurations import AUTO, separate
@@ -112,7 +112,12 @@ FLOOR = 0.97
 
 
 def missing_for_drafters(has_draft_model: bool, trained: Collection[str], datastore: bool) -> dict[str, str]:
-    """What a pair lacks for each drafter; empty where nothing. The arguments are those of `floor_comparison`."""
+    """What a pair lacks for each drafter; empty where nothing.
+
+    Args:
+        trained: drafters that there are trained weights for.
+        datastore: whether there is one with the target's tokens.
+    """
     missing = dict.fromkeys(DRAFTERS, "")
     for name, method in DRAFTERS.items():
         if method.needs_draft_model and not has_draft_model:
@@ -126,20 +131,15 @@ def missing_for_drafters(has_draft_model: bool, trained: Collection[str], datast
     return missing
 
 
-def floor_comparison(
-    text: str, base: Settings, has_draft_model: bool, trained: Collection[str], datastore: bool
-) -> str:
+def floor_comparison(text: str, base: Settings, missing: Mapping[str, str]) -> str:
     """Every drafter × policy under `goodput`, as `--compare` names configurations.
 
     Args:
-        trained: drafters that there are trained weights for.
-        datastore: whether there is one with the target's tokens.
         text: `auto` for all of them, or a part, such as `"suffix,token_recycling:template:nodes=80"`.
 
     Raises:
         UsageError: a word that names neither a drafter nor, after one, a policy.
     """
-    missing = missing_for_drafters(has_draft_model, trained, datastore)
     usable = [name for name, what in missing.items() if not what]
     return ",".join(name for piece in separate(text) for name in _combinations(piece, base, usable))
 

@@ -234,7 +234,9 @@ class RuleBench:
     def _reply(self, settings: Settings, prompt: list[int]) -> Places:
         """Totals over the places of one reply, which is written under `follow`."""
         pair, found = self.pair, Places()
-        speculator = self._speculator(settings)
+        draft = pair.draft.model if pair.draft else None
+        plain = {"drafter": self.settings.drafter, "rule": "follow", "controller": "fixed", "policy": "chain"}
+        speculator = assemble(settings.but(plain), pair.target.model, draft, resources=pair.resources)
         vocab_size = pair.target.model.vocab_size
         context = Context(prompt, len(prompt), vocab_size, sampling(settings), Noise(max(0, settings.seed)))
         for loaded in (pair.target, *pair.drafts):
@@ -251,11 +253,6 @@ class RuleBench:
                     break
         speculator.drafter.close()
         return found
-
-    def _speculator(self, settings: Settings) -> Speculator:
-        draft = self.pair.draft.model if self.pair.draft else None
-        plain = {"drafter": self.settings.drafter, "rule": "follow", "controller": "fixed", "policy": "chain"}
-        return assemble(settings.but(plain), self.pair.target.model, draft, resources=self.pair.resources)
 
     def _look(self, speculator: Speculator, context: Context, shape: Shape, found: Places) -> None:
         method = TREE_POLICIES[shape.policy]

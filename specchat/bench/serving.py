@@ -160,7 +160,9 @@ def _server(words: Sequence[str]) -> Iterator[Callable[[str, int], ReplyTaken]]:
         (home / "state").mkdir()
         if (profiles := state_dir() / "profiles.json").is_file():  # what passes cost on this machine
             shutil.copy(profiles, home / "state")
-        port = _free_port()
+        with socket.socket() as door:
+            door.bind(("127.0.0.1", 0))
+            port = door.getsockname()[1]
         command = [sys.executable, "-m", "specchat", "serve", f"--port={port}", "--prompt-cache=off", *words]
         told = home / "told"
         with told.open("wb") as errors:
@@ -184,10 +186,3 @@ def _server(words: Sequence[str]) -> Iterator[Callable[[str, int], ReplyTaken]]:
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port: int = door.getsockname()[1]
-        return port

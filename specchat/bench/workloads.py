@@ -81,11 +81,6 @@ def own_workload() -> Workload:
     return load_workload(OWN, "specchat")
 
 
-def schema_workload() -> Workload:
-    """Forty questions that are answered in JSON by schemas of their own: extraction, tool calls, nesting, choices."""
-    return load_workload(OWN.with_name("schemas.jsonl"), SCHEMAS_NAME)
-
-
 def load_workload(file: Path, name: str = "") -> Workload:
     """Questions from JSON lines, plain or gzipped: `question_id, category, turns` (the format of MT-Bench and
     Spec-Bench), or `task_id, prompt` (HumanEval's). With `json_schema`, replies are held to it.
@@ -153,8 +148,8 @@ def find_workload(wanted: str) -> Workload:
     """
     if wanted in ("", OWN_NAME):
         return own_workload()
-    if wanted == SCHEMAS_NAME:
-        return schema_workload()
+    if wanted == SCHEMAS_NAME:  # forty that are answered in JSON by schemas of their own
+        return load_workload(OWN.with_name("schemas.jsonl"), SCHEMAS_NAME)
     if os.path.isfile(path := expanded(wanted, "--prompts")):  # never raises
         return load_workload(path)
     known_sets = [_prompt_set(place, table) for place, table in mirror_tables("prompts")]

@@ -165,9 +165,8 @@ def _spelt_out(compare: str, chosen: Settings, floor: bool) -> SpeltOut:
     datastore = any(one.header is not None and one.header.target == target for one in datastore_files())
     methods = {drafter.method for drafter in trained}
     has_draft_model = catalog.pair(chosen.pair).draft is not None or DRAFT_MODEL in methods
-    if floor:
-        return SpeltOut(floor_comparison(compare, chosen, has_draft_model, methods, datastore))
-    return with_every(compare, missing_for_drafters(has_draft_model, methods, datastore))
+    missing = missing_for_drafters(has_draft_model, methods, datastore)
+    return SpeltOut(floor_comparison(compare, chosen, missing)) if floor else with_every(compare, missing)
 
 
 def _print(report: Report, output: Output) -> None:

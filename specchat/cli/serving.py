@@ -95,7 +95,9 @@ class TreeWatch:
     def _picture(self, round: RoundDone) -> Text:
         width, height = self._console.width, self._console.height
         lines = max(1, min(_TREE_LINES, height - _TEXT_LINES - 2))
-        picture = Text("\n".join(_last_lines(visible(self._text), width, _TEXT_LINES)) + "\n")
+        said = visible(self._text).split("\n")
+        rows = [line[at : at + width - 1] for line in said for at in range(0, max(1, len(line)), width - 1)]
+        picture = Text("\n".join(rows[-_TEXT_LINES:]) + "\n")
         for line in layout(round, width - 1, lines):
             for text, role in line:
                 picture.append(text, _STYLES.get(role, ""))
@@ -106,11 +108,6 @@ class TreeWatch:
         line = Text(words, style)
         line.truncate(self._console.width - 1, overflow="ellipsis")
         return line
-
-
-def _last_lines(text: str, width: int, count: int) -> list[str]:
-    lines = [line[at : at + width - 1] for line in text.split("\n") for at in range(0, max(1, len(line)), width - 1)]
-    return lines[-count:]
 
 
 def serve_on(

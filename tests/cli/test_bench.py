@@ -75,7 +75,8 @@ def test_the_floor_runs_every_drafter_with_every_policy_and_names_the_slow_ones(
 
 def test_the_floor_of_everything_is_all_drafters_that_the_pair_can_use():
     def drafters(has_draft_model, trained=(), datastore=False):
-        pieces = floor.floor_comparison("auto", Settings(), has_draft_model, trained, datastore).split(",")
+        missing = floor.missing_for_drafters(has_draft_model, trained, datastore)
+        pieces = floor.floor_comparison("auto", Settings(), missing).split(",")
         assert len(pieces) % len(TREE_POLICIES) == 0
         return {piece.split(":")[0] for piece in pieces}
 

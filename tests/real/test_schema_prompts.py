@@ -10,7 +10,7 @@ import torch
 from contracts.kit import collect
 from real_weights import HOME, fetched
 
-from specchat.bench.workloads import schema_workload
+from specchat.bench.workloads import find_workload
 from specchat.config import load_catalog
 from specchat.core.constraint import ConstraintSource
 from specchat.decoding.conversation import Conversation
@@ -22,7 +22,7 @@ from specchat.settings import Settings
 pytestmark = pytest.mark.real
 
 
-QUESTIONS = schema_workload().questions
+QUESTIONS = find_workload("schemas").questions
 
 SPECULATING = {"drafter": "suffix", "policy": "best_first", "controller": "fixed", "width": 2, "depth": 6, "nodes": 10}
 
