@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.config import shipped_file
+from specchat.config.directories import shipped_file
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,7 +78,7 @@ def test_a_source_tree_finds_its_data() -> None:
 
 
 def test_an_installed_wheel_finds_its_data(installed: Run) -> None:
-    code = "from specchat.config import shipped_file; print(shipped_file({!r}).read_bytes() != b'')"
+    code = "from specchat.config.directories import shipped_file; print(shipped_file({!r}).read_bytes() != b'')"
     assert [installed(code.format(name)) for name in SHIPPED] == ["True\n", "True\n"]
 
 

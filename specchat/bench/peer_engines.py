@@ -132,22 +132,11 @@ def peers_over(network: Any, assistant: Any | None, pair: LoadedPair, settings: 
         ways["transformers assisted"] = {_ASSISTANT: assistant}
     version = importlib.metadata.version("transformers")
     about = {"version": version, "dtype": str(network.dtype).removeprefix("torch.")}
+    limits = (pair.vocabulary.eos_ids, settings.max_tokens, EnergyMeter(pair.device))
     return [
-        _peer(name, pair, settings, _Generate(network, pair, how), torch.set_num_threads, about)
+        Peer(name, _Generate(network, pair, how), *limits, torch.set_num_threads, {**about})
         for name, how in ways.items()
     ]
-
-
-def _peer(
-    name: str,
-    pair: LoadedPair,
-    settings: Settings,
-    generate: PeerGenerate,
-    use_threads: Callable[[int], None],
-    about: dict[str, Any],
-) -> Peer:
-    meter = EnergyMeter(pair.device)
-    return Peer(name, generate, pair.vocabulary.eos_ids, settings.max_tokens, meter, use_threads, {**about})
 
 
 class _Generate:
@@ -223,10 +212,11 @@ def llama_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
     lookup = LlamaPromptLookupDecoding(num_pred_tokens=_LLAMA_LOOKUP_TOKENS.get(pair.device.type, 10))
     version = importlib.metadata.version("llama-cpp-python")
     about = {"version": version, "weights": path.name}
+    limits = (pair.vocabulary.eos_ids, settings.max_tokens, EnergyMeter(pair.device))
     peers: list[Peer] = []
     for name, draft in (("llama.cpp", None), ("llama.cpp prompt lookup", lookup)):
         engine = _Engine(path, min(_CONTEXT_TOKENS, pair.target.model.context_tokens), draft, pair.device.type)
-        peers.append(_peer(name, pair, settings, engine, engine.use_threads, about))
+        peers.append(Peer(name, engine, *limits, engine.use_threads, {**about}))
     return peers
 
 

@@ -301,22 +301,21 @@ def engine(
     ] = False,
 ) -> None:
     """Run an engine that speaks its protocol over standard input and output."""
-    if target:
+    launched = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    if target or join or launched:
         os.environ.update(engine_environment())  # before torch is imported
+    if target:
         from specchat.engine.server.target_host import serve_target
 
         serve_target()
-        return
-    launched = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
-    if join or launched:
-        os.environ.update(engine_environment())  # before torch is imported
+    elif join or launched:
         from specchat.models import rank_process
 
         rank_process.join(join) if join else rank_process.join_launched_engine()
-        return
-    from specchat.engine.server.host import serve
+    else:
+        from specchat.engine.server.host import serve
 
-    serve()
+        serve()
 
 
 def _chosen_chat(resume: str | None, last: bool) -> str | None:

@@ -16,18 +16,9 @@ from typing import Any
 import typer
 
 from specchat.cli.listening import check_packages, own_key
-from specchat.config import (
-    AppOptions,
-    load_catalog,
-    private_dir,
-    shipped_file,
-    starting_pair,
-    state_dir,
-    user_app,
-    user_keys,
-    user_settings,
-)
-from specchat.config.user_config import system_message
+from specchat.config import AppOptions, load_catalog, private_dir, starting_pair, state_dir, user_settings
+from specchat.config.directories import shipped_file
+from specchat.config.user_config import system_message, user_app, user_keys
 from specchat.engine.client.replay import Player, Recording
 from specchat.engine.client.start_engine import engine_log, start_engine
 from specchat.engine.protocol.text import one_line, visible
@@ -121,13 +112,14 @@ def open_chat(
     elif kept is not None:
         typer.echo(f"{visible(kept[1])}\ngo on with it: specchat -r {kept[0]}")
     _say_training_stopped(app.chat.background.training)
-    _report_crash(app)
-    return app.return_code or 0
+    return _ended(app)
 
 
-def _report_crash(app: SpecchatApp) -> None:
+def _ended(app: SpecchatApp) -> int:
+    """Report a crash; returns the exit code."""
     if app.crash is not None:
         typer.echo(crash_line(app.crash), err=True)
+    return app.return_code or 0
 
 
 def _say_training_stopped(training: Training | None) -> None:
@@ -144,8 +136,7 @@ def open_replay(file: Path, *, mouse: bool = True, ascii: bool = False) -> int:
     setup = AppSetup(lambda wake: Player(recording, wake))
     app = SpecchatApp(setup, settings={}, keys=user_keys(problems), options=options, guard=guard)
     run_app(app, mouse=options.mouse)
-    _report_crash(app)
-    return app.return_code or 0
+    return _ended(app)
 
 
 def _options(mouse: bool, ascii: bool) -> AppOptions:

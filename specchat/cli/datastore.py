@@ -155,8 +155,7 @@ def _print_json(found: Iterable[DatastoreFile]) -> None:
     objects = []
     for one in found:
         about = {"name": one.name, "bytes": one.file.lstat().st_size, "problem": one.problem or None}
-        header = one.header
-        if header is not None:
+        if (header := one.header) is not None:
             about |= {"target": header.target, "texts": header.texts, "made": header.made}
             about["tokens"] = header.tokens - header.texts
         objects.append(about)

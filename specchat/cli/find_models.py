@@ -43,7 +43,9 @@ def find(
     if add:
         typer.echo(_add(catalog, _chosen(findings, add)))
     elif output == "json":
-        _print_json(findings)
+        pairs = [_as_object(pair) for pair in findings.pairs]
+        refused = [{"name": model.name, "path": str(model.path), "why": why} for model, why in findings.refused]
+        typer.echo(json.dumps({"pairs": pairs, "refused": refused}, indent=2))
     else:
         _print_table(findings)
 
@@ -84,12 +86,6 @@ def _summary(pair: FoundPair) -> str:
     drafted += ", which has other tokens: its guesses are translated" if pair.translated else ""
     programs = dict.fromkeys(model.program for model in (pair.target, pair.draft) if model)
     return one_line(f"{pair.target.name}{drafted} · {', '.join(programs)}")
-
-
-def _print_json(findings: Findings) -> None:
-    pairs = [_as_object(pair) for pair in findings.pairs]
-    refused = [{"name": model.name, "path": str(model.path), "why": why} for model, why in findings.refused]
-    typer.echo(json.dumps({"pairs": pairs, "refused": refused}, indent=2))
 
 
 def _as_object(pair: FoundPair) -> dict[str, Any]:

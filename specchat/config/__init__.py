@@ -7,7 +7,6 @@ from specchat.config.directories import (
     data_dir,
     own_drafters_dir,
     private_dir,
-    shipped_file,
     state_dir,
 )
 from specchat.config.user_config import (
@@ -15,8 +14,6 @@ from specchat.config.user_config import (
     settings_of,
     shipped_settings,
     starting_pair,
-    user_app,
-    user_keys,
     user_settings,
     users_config,
 )
@@ -51,12 +48,9 @@ __all__ = [
     "own_drafters_dir",
     "private_dir",
     "settings_of",
-    "shipped_file",
     "shipped_settings",
     "starting_pair",
     "state_dir",
-    "user_app",
-    "user_keys",
     "user_settings",
     "users_config",
     "users_models",

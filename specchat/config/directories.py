@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from specchat.errors import ConfigError, short
@@ -44,13 +43,8 @@ def _home(kind: str) -> Path:
         return expanded(home).absolute() / kind
     import platformdirs
 
-    places: dict[str, Callable[..., Path]] = {
-        "config": platformdirs.user_config_path,
-        "cache": platformdirs.user_cache_path,
-        "state": platformdirs.user_state_path,
-        "data": platformdirs.user_data_path,
-    }
-    return places[kind]("specchat", appauthor=False)
+    place: Path = getattr(platformdirs, f"user_{kind}_path")("specchat", appauthor=False)
+    return place
 
 
 def expanded(path: str, option: str = "") -> Path:

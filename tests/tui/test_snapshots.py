@@ -10,7 +10,7 @@ from fake import LOSS, SETTINGS, FakeLink, hello, ready, rounds_of, started, sta
 from test_chats_screen import fill
 from test_token_tree import big_round
 
-from specchat.config import shipped_file
+from specchat.config.directories import shipped_file
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.tui.app import SpecchatApp

@@ -6,7 +6,7 @@ import pytest
 from driving import driving
 from rich.cells import cell_len
 
-from specchat.config import shipped_file
+from specchat.config.directories import shipped_file
 from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Message
