@@ -337,12 +337,8 @@ def rule_tables(report: RuleReport) -> RenderableType:
     """The tables for a terminal: a row for each rule, a column for each shape of tree."""
     parts: list[RenderableType] = []
     for found in report.tables:
-        parts.append(
-            Text(
-                f"{report.pair} · {report.drafter} · {found.name} · {found.places} places of {found.replies} replies",
-                "bold",
-            )
-        )
+        places = f"{found.places} places of {found.replies} replies"
+        parts.append(Text(f"{report.pair} · {report.drafter} · {found.name} · {places}", "bold"))
         names = list(dict.fromkeys(row.shape for row in found.rows))
         for title, figure in (("tokens a round  (95 %)", "tokens"), ("× coupled  (95 %)", "ratio")):
             table = Table(box=None, pad_edge=False, header_style="bold")

@@ -98,8 +98,7 @@ def edit(
         problem = str(getattr(error, "strerror", None) or error)
     if problem:
         raise UsageError(f"the editor {editor!r} failed: {problem}; set EDITOR to another")
-    from specchat.config import load_catalog, user_settings
-    from specchat.config.user_config import user_app, user_keys
+    from specchat.config import load_catalog, user_app, user_keys, user_settings
     from specchat.tui.services.key_bindings import problems
     from specchat.tui.text.theme import unknown_theme
 
@@ -111,8 +110,7 @@ def edit(
 
 
 def _written(pair: str | None) -> Iterator[tuple[str, str]]:
-    from specchat.config import AppOptions, load_catalog, user_settings, users_config, users_models
-    from specchat.config.user_config import user_app, user_keys
+    from specchat.config import AppOptions, load_catalog, user_app, user_keys, user_settings, users_config, users_models
 
     catalog = load_catalog()
     chosen = [catalog.pair(pair)] if pair is not None else list(catalog.pairs.values())

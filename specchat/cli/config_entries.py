@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.config import AppOptions, PairSpec, load_catalog, settings_of
+from specchat.config import AppOptions, PairSpec, load_catalog, settings_of, user_app, user_keys
 from specchat.config.settings_saving import Saved, set_all_for_pair, set_general, set_in, unset, unset_in
-from specchat.config.user_config import NOTIFICATIONS, flat, user_app, user_keys
+from specchat.config.user_config import NOTIFICATIONS, flat
 from specchat.decoding.families import FAMILIES, methods
 from specchat.errors import UsageError, nearest
 from specchat.registry import Option, options_of

@@ -41,22 +41,18 @@ class Record:
         """
         self.problem = ""
         self._file = file
-        self._header = b""
+        self.header = b""  # stands before the first line that is written
         self._begun = False
         self._is_new = not os.path.lexists(file)
         with system_errors_as(UsageError, f"--record {file} cannot be written"):
             self._out = os.fdopen(open_to_write(file, 0o600), "wb", buffering=0)
-
-    def header(self, line: bytes) -> None:
-        """Let this line stand before the first that is written."""
-        self._header = line
 
     def write(self, line: bytes) -> None:
         """Write a line, unless an earlier one could not be written."""
         try:
             if not self._begun:
                 self._begin()
-                line = self._header + line
+                line = self.header + line
             while line and not self.problem:
                 line = line[self._out.write(line) :]
         except OSError as error:
@@ -122,8 +118,10 @@ class Outputs:
         ):
             return
         line = encode(event)
-        if self._record is not None:
-            (self._record.header if isinstance(event, events.Header) else self._record.write)(line)
+        if self._record is not None and isinstance(event, events.Header):
+            self._record.header = line
+        elif self._record is not None:
+            self._record.write(line)
         if self._output is Output.jsonl:
             sys.stdout.write(line.decode())
             sys.stdout.flush()

@@ -392,14 +392,14 @@ def _say_trained(
     if output is not Output.text:
         return
     shares = " ".join(f"{share:.2f}" for share in depths)
-    option = f"{trained.method}.{DRAFTERS[trained.method].weights_option}"
+    method, option = trained.method, DRAFTERS[trained.method].weights_option
     lines = [
         f"{trained.name}: {sized(trained.size)} in {trained.folder}",
         f"learnt from {data['reply_tokens']} tokens of {data['texts']} texts, {figures['tokens_seen']} seen",
         *learnt_lines(report),
         f"right by depth there: {shares}; τ by tokens seen:",
         *curve_lines(curve),
-        f"try it: specchat --pair {pair} --drafter {trained.method} --set {option}={trained.name}",
+        f"try it: specchat --pair {pair} --drafter {method} --set {method}.{option}={trained.name}",
     ]
     typer.echo("\n".join(lines))
 

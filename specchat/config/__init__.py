@@ -14,6 +14,8 @@ from specchat.config.user_config import (
     settings_of,
     shipped_settings,
     starting_pair,
+    user_app,
+    user_keys,
     user_settings,
     users_config,
 )
@@ -51,6 +53,8 @@ __all__ = [
     "shipped_settings",
     "starting_pair",
     "state_dir",
+    "user_app",
+    "user_keys",
     "user_settings",
     "users_config",
     "users_models",

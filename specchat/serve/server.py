@@ -44,15 +44,11 @@ class BoundedConnection(H11Protocol):
         """Begin to listen; where there are as many as may be, one that waits for nothing is closed."""
         super().connection_made(transport)
         self._began_s = self.loop.time()
-        there = [one for one in self.connections if isinstance(one, BoundedConnection) and one._open]
+        ours = (one for one in self.connections if isinstance(one, BoundedConnection))
+        there = [one for one in ours if not one.transport.is_closing()]  # which takes another turn of the loop
         if len(there) > most_connections():
             silent = [one for one in there if not one._asked]  # this one at least
             min(silent, key=lambda one: one._began_s).transport.abort()
-
-    @property
-    def _open(self) -> bool:
-        """Whether it is not being closed; that takes another turn of the loop."""
-        return not self.transport.is_closing()
 
     @property
     def _asked(self) -> bool:

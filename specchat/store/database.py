@@ -230,15 +230,10 @@ def _prepared(path: Path, suspected: bool = False) -> sqlite3.Connection:
 
 def _connect(path: Path | str, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, uri=uri, check_same_thread=False)
-    connection.text_factory = _decoded
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")  # one bad byte must not hide all chats
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")
     return connection
-
-
-def _decoded(text: bytes) -> str:
-    """Decode a column leniently: one byte that is not UTF-8 must not prevent all chats from being listed."""
-    return text.decode("utf-8", "replace")
 
 
 def _read_only(path: Path) -> sqlite3.Connection:

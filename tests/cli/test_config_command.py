@@ -8,8 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from specchat.cli.config import app
-from specchat.config import load_catalog, settings_of, users_config, users_models
-from specchat.config.user_config import user_app, user_keys
+from specchat.config import load_catalog, settings_of, user_app, user_keys, users_config, users_models
 from specchat.errors import ConfigError, UsageError
 
 

@@ -47,9 +47,9 @@ def test_a_shipped_file_is_found_in_a_wheel_and_in_a_source_tree(tmp_path, monke
     monkeypatch.setattr(directories, "__file__", str(tmp_path / "specchat" / "config" / "directories.py"))
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).touch()
-    assert config.shipped_file("assets/demo.jsonl") == tmp_path / place
+    assert directories.shipped_file("assets/demo.jsonl") == tmp_path / place
 
 
 def test_a_file_the_installation_lacks_is_named():
     with pytest.raises(ConfigError, match=r"'nothing\.toml'"):
-        config.shipped_file("nothing.toml")
+        directories.shipped_file("nothing.toml")

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from specchat.config import load_catalog, settings_of, user_settings
+from specchat.config import load_catalog, settings_of, user_app, user_keys, user_settings
 from specchat.config.settings_saving import (
     forget_pair,
     set_all_for_pair,
@@ -18,7 +18,6 @@ from specchat.config.settings_saving import (
     unset,
     unset_in,
 )
-from specchat.config.user_config import user_app, user_keys
 from specchat.errors import SpecchatError
 from specchat.models.hub import model_state
 from specchat.tui.services.key_bindings import problems
