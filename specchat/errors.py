@@ -182,15 +182,6 @@ class StoreError(SpecchatError):
     """Chats that could not be kept, found or read."""
 
 
-@contextmanager
-def system_errors_as(kind: type[SpecchatError], problem: str) -> Iterator[None]:
-    """Turn an OSError within into an error of this kind: the problem, and the system's words about it."""
-    try:
-        yield
-    except OSError as error:
-        raise kind(f"{problem}: {error.strerror or error}") from None
-
-
 _LONGEST_NAME = 100
 """Comparing takes time with the square of the length, and no name is longer."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.bench.report import ALL, Report, Result, Run
-from specchat.errors import UsageError, installs, system_errors_as
+from specchat.errors import UsageError, installs, os_errors_as
 
 Curve = tuple[str, str, Sequence[tuple[int, float]]]
 """A title, what is counted along it, and its points: (size, seconds)."""
@@ -55,7 +55,7 @@ def draw(report: Report, file: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     about = report.circumstances
     figure.supxlabel(f"{about.accelerator or about.processor} · {report.workload} · {about.made[:10]}", fontsize=8)
-    with system_errors_as(UsageError, f"--plot {file} cannot be written"):
+    with os_errors_as(UsageError, f"--plot {file} cannot be written"):
         figure.savefig(file, dpi=150)
 
 
@@ -71,7 +71,7 @@ def draw_costs(title: str, curves: Sequence[Curve], file: Path) -> None:
         axes.set(title=name, xlabel=unit, ylabel="ms", ylim=(0, None))
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title)
-    with system_errors_as(UsageError, f"--plot {file} cannot be written"):
+    with os_errors_as(UsageError, f"--plot {file} cannot be written"):
         figure.savefig(file, dpi=150)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.cli.flags import Output
 from specchat.config.file_reading import is_named_pipe
-from specchat.errors import UsageError, system_errors_as
+from specchat.errors import UsageError, os_errors_as
 from specchat.settings import GREEDY, Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def bench_model(settings: dict[str, Any], request: Request) -> int:
     _print(report, request.output)
     code = interrupted or (_judge_floor(report, request.output) if request.floor else 0)
     if request.save is not None:
-        with system_errors_as(UsageError, f"--save {request.save} cannot be written"):
+        with os_errors_as(UsageError, f"--save {request.save} cannot be written"):
             request.save.write_bytes(report_json(report))
     if request.plot is not None:
         from specchat.bench.plots import draw
@@ -119,7 +119,7 @@ def bench_rules(settings: dict[str, Any], questions: Callable[[], Workload], out
     else:
         print((data if output is Output.json else msgspec.json.encode(report)).decode())
     if save is not None:
-        with system_errors_as(UsageError, f"--save {save} cannot be written"):
+        with os_errors_as(UsageError, f"--save {save} cannot be written"):
             save.write_bytes(data)
     return 0
 

@@ -16,7 +16,7 @@ from specchat.cli.flags import model_names
 from specchat.cli.progress import sized
 from specchat.cli.streams import confirmed
 from specchat.engine.protocol.text import safe_in_json, visible
-from specchat.errors import StoreError, UsageError, nearest, short, system_errors_as
+from specchat.errors import StoreError, UsageError, nearest, os_errors_as, short
 
 if TYPE_CHECKING:
     import numpy as np
@@ -142,7 +142,7 @@ def remove(
     if not confirmed(yes, "removing datastores", f"{', '.join(chosen)}: delete for good?", "nothing removed"):
         return
     for name in chosen:
-        with system_errors_as(StoreError, f"{found[name]} cannot be removed"):
+        with os_errors_as(StoreError, f"{found[name]} cannot be removed"):
             size = found[name].lstat().st_size
             found[name].unlink()
         typer.echo(f"removed {name}, {sized(size)}")
@@ -209,7 +209,7 @@ def _write(
         header = msgspec.structs.replace(header, state_width=states[0].shape[1])
     typer.echo(f"sorting {len(tokens):,} tokens; the file takes {sized(header.file_bytes)}", err=True)
     problem = f"{file} cannot be written"
-    with system_errors_as(StoreError, problem), replacing(file) as draft, draft.open("wb") as opened:
+    with os_errors_as(StoreError, problem), replacing(file) as draft, draft.open("wb") as opened:
         write_datastore(opened, header, tokens, names, *(states or ()))
     typer.echo(f"{file.stem}: {_contents(header)}, {sized(file.lstat().st_size)}")
     typer.echo(f"try it: specchat --drafter datastore --set datastore.store={file.stem}")
@@ -281,7 +281,7 @@ def _text_of(file: Path) -> str | None:
     """The file's text, or None where it is not UTF-8."""
     from specchat.config.file_reading import open_file_or_pipe
 
-    with system_errors_as(UsageError, f"{file} cannot be read"), open_file_or_pipe(file) as opened:
+    with os_errors_as(UsageError, f"{file} cannot be read"), open_file_or_pipe(file) as opened:
         data = opened.read(_LOOKED_AT_BYTES)
         if b"\0" in data:
             return None

@@ -21,7 +21,7 @@ from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.environment import machine
 from specchat.engine.protocol.stage_text import loading_text, seconds_left
 from specchat.engine.protocol.text import one_line, visible
-from specchat.errors import SpecchatError, UsageError, cut, system_errors_as
+from specchat.errors import SpecchatError, UsageError, cut, os_errors_as
 
 _LONGEST_COMMAND = 4096
 """Characters; what is longer could not be read back."""
@@ -44,7 +44,7 @@ class Record:
         self.header = b""  # stands before the first line that is written
         self._begun = False
         self._is_new = not os.path.lexists(file)
-        with system_errors_as(UsageError, f"--record {file} cannot be written"):
+        with os_errors_as(UsageError, f"--record {file} cannot be written"):
             self._out = os.fdopen(open_to_write(file, 0o600), "wb", buffering=0)
 
     def write(self, line: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from specchat.engine.protocol.text import safe_on_terminal
-from specchat.errors import SpecchatError, UsageError, system_errors_as
+from specchat.errors import SpecchatError, UsageError, os_errors_as
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,7 +95,7 @@ def piped_text(have_prompt: bool) -> str:
         return ""
     if have_prompt and _is_pipe() and not select.select([sys.stdin], [], [], _PIPE_PATIENCE_S)[0]:
         return ""
-    with system_errors_as(UsageError, "standard input cannot be read"):
+    with os_errors_as(UsageError, "standard input cannot be read"):
         data = sys.stdin.buffer.read(_LONGEST_INPUT_BYTES + 1)
     if len(data) > _LONGEST_INPUT_BYTES:
         raise UsageError(f"standard input is longer than {_LONGEST_INPUT_BYTES >> 20} MiB, more than any context holds")

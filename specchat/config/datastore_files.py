@@ -14,7 +14,7 @@ import msgspec
 from specchat.config.directories import data_dir
 from specchat.config.file_reading import UNREADABLE, open_regular
 from specchat.config.toml_file import NAME
-from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, short, system_errors_as
+from specchat.errors import CombinationError, StoreError, UsageError, cut, nearest, os_errors_as, short
 
 HEADER_BYTES = 4096
 """The header takes so much of every file, padded with spaces."""
@@ -107,7 +107,7 @@ def datastore_files(folder: Path | None = None) -> list[DatastoreFile]:
 
 def read_header(file: Path) -> DatastoreHeader:
     """The header of a file, which agrees with its size; StoreError if it is invalid or cannot be read."""
-    with system_errors_as(StoreError, f"{file} cannot be read"), open_regular(file) as opened:
+    with os_errors_as(StoreError, f"{file} cannot be read"), open_regular(file) as opened:
         packed, size = opened.read(HEADER_BYTES), os.fstat(opened.fileno()).st_size
     if not packed.startswith(_MAGIC):
         raise StoreError(f"{file} is not a datastore of this version of specchat; build it again")

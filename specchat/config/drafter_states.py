@@ -9,7 +9,7 @@ from pathlib import Path
 from specchat.config.directories import state_dir
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import NAME
-from specchat.errors import StoreError, UsageError, nearest, short, system_errors_as
+from specchat.errors import StoreError, UsageError, nearest, os_errors_as, short
 
 MOST_BYTES = 256 << 20
 """A drafter may keep so much for one target."""
@@ -37,7 +37,7 @@ class DrafterStateFile:
 
     def read(self) -> bytes:
         """The state that was written last; StoreError if it cannot be read, or is not what was written."""
-        with system_errors_as(StoreError, f"{self.file} cannot be read"), self.file.open("rb") as opened:
+        with os_errors_as(StoreError, f"{self.file} cannot be read"), self.file.open("rb") as opened:
             data = opened.read(MOST_BYTES + _HEADER_BYTES + 1)
         state = data[_HEADER_BYTES:]
         if data[:_HEADER_BYTES] != _header(state) or len(state) > MOST_BYTES:
@@ -48,7 +48,7 @@ class DrafterStateFile:
         """Replace the state in one step; StoreError if it is too large, or the disk does not take it."""
         if len(state) > MOST_BYTES:
             raise StoreError(f"{len(state) >> 20} MiB are more than the {MOST_BYTES >> 20} MiB that a drafter may keep")
-        with system_errors_as(StoreError, f"{self.file} cannot be written"), replacing(self.file) as draft:
+        with os_errors_as(StoreError, f"{self.file} cannot be written"), replacing(self.file) as draft:
             draft.write_bytes(_header(state) + state)
 
 
@@ -72,7 +72,7 @@ def erase_state(name: str) -> int:
         raise UsageError(f"no drafter called {short(name)} has learnt anything{nearest(name, kept_states())}")
     for file in _states_dir().glob(f"*/*/{_FILE}"):
         if file.parent.name == name:
-            with system_errors_as(StoreError, f"{file} cannot be removed"):
+            with os_errors_as(StoreError, f"{file} cannot be removed"):
                 file.unlink()
                 file.parent.rmdir()
     return freed

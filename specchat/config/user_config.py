@@ -13,7 +13,7 @@ from specchat.config.directories import config_dir
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import TableLocation, parse_if_there
 from specchat.config.values import PairSpec
-from specchat.errors import UsageError, cut, nearest, short, system_errors_as
+from specchat.errors import UsageError, cut, nearest, os_errors_as, short
 from specchat.settings import Settings
 
 _NAME = re.compile(r"\w[\w-]{0,39}")
@@ -161,7 +161,7 @@ def save_system_message(name: str, text: str) -> Path:
     if not _NAME.fullmatch(name):
         raise UsageError(f"{cut(name, 40)!r} is not a name: up to 40 letters, digits, - and _")
     file = _folder() / f"{name}.txt"
-    with system_errors_as(UsageError, f"{file} cannot be written"), replacing(file) as draft:
+    with os_errors_as(UsageError, f"{file} cannot be written"), replacing(file) as draft:
         draft.write_text(text + "\n", encoding="utf-8")
     return file
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from specchat.config.file_reading import UNREADABLE, open_file_or_pipe
-from specchat.errors import UsageError, cut, short, system_errors_as
+from specchat.errors import UsageError, cut, os_errors_as, short
 from specchat.store.chats import Chats
 from specchat.store.records import LARGEST_ROUNDS_BYTES, ChatRecord, StoredMessage, is_time, new_id, now
 
@@ -66,7 +66,7 @@ def read_file(file: Path) -> Exported:
     Raises:
         UsageError: the file cannot be read, is larger than any chat, or was not written by `write_json`.
     """
-    with system_errors_as(UsageError, str(file)), open_file_or_pipe(file) as handle:
+    with os_errors_as(UsageError, str(file)), open_file_or_pipe(file) as handle:
         data = handle.read(_LARGEST_BYTES + 1)
     if len(data) > _LARGEST_BYTES:
         raise UsageError(f"{file}: it is larger than {_LARGEST_BYTES >> 20} MiB")
