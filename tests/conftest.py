@@ -25,7 +25,7 @@ import pytest
 from compile_once import share_compiled
 from distribution import TerminalTestsLast, compile_share, wants_workers, workers
 from hypothesis import settings as hypothesis_settings
-from preloading import preloaded, preloaded_app, preloaded_server, whole_app  # noqa: F401
+from preloading import preloaded, preloaded_app, preloaded_module, preloaded_server, whole_app  # noqa: F401
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
 from specchat.compiled.machine import cpu_flags

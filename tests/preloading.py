@@ -41,11 +41,23 @@ def preloaded_server() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+def use_preloaded(server: Path, patch: pytest.MonkeyPatch) -> None:
+    """Have `python -m specchat …`, and what it starts itself so, begin as a fork of the server."""
+    patch.setenv(PRELOADED, str(server))
+    patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))))
+
+
 @pytest.fixture
 def preloaded(preloaded_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have `python -m specchat …`, and what it starts itself so, begin as a fork of the server."""
-    monkeypatch.setenv(PRELOADED, str(preloaded_server))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(FOLDER), os.environ.get("PYTHONPATH")))))
+    use_preloaded(preloaded_server, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def preloaded_module(preloaded_server: Path) -> Iterator[None]:
+    """The same for what a module starts once."""
+    with pytest.MonkeyPatch.context() as patch:
+        use_preloaded(preloaded_server, patch)
+        yield
 
 
 @pytest.fixture

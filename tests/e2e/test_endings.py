@@ -165,7 +165,7 @@ def test_ctrl_z_goes_to_the_shell_and_fg_comes_back_to_the_same_screen() -> None
 
 
 @pytest.fixture(scope="module")
-def site(homes: Iterator[Path]) -> Iterator[Served]:
+def site(preloaded_module: None, homes: Iterator[Path]) -> Iterator[Served]:
     """A server with a home of its own; every page that is opened has an app and an engine of its own."""
     home = next(homes)
     home.mkdir(mode=0o700)

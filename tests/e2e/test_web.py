@@ -22,9 +22,8 @@ pytest.importorskip("textual_serve", reason="the browser needs the extra `web`")
 
 from tests.e2e.browser import CHROMIUM, chromium
 from tests.e2e.test_terminal import alive, children_of
-from tests.preloading import PRELOADED
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded")]
 
 PATIENCE_S = 60
 
@@ -34,9 +33,8 @@ class Served:
 
     def __init__(self, *words: str, **environment: str) -> None:
         command = [sys.executable, "-m", "specchat", "web", "--pair", "scripted", "--port", str(free_port()), *words]
-        variables = {name: value for name, value in os.environ.items() if name != PRELOADED}  # it is looked at itself
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**variables, **environment}
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
         )
         assert self.process.stdout is not None
         found = re.search(r"http://\S+", self.process.stdout.readline())
@@ -73,7 +71,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def served(preloaded: None) -> Iterator[Served]:
     server = Served()
     yield server
     server.close()

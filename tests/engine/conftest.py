@@ -17,7 +17,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared(home: Path) -> Iterator[Driver]:
+def shared(home: Path, preloaded_module: None) -> Iterator[Driver]:
     """One engine for all tests that leave it as they found it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCHAT_HOME", str(home / "home"))

@@ -149,7 +149,7 @@ def run_program(request: Request) -> int:
     code = 0
     try:
         if request.arguments[0] == "-m":
-            runpy.run_module("specchat", run_name="__main__", alter_sys=True)
+            runpy.run_module(request.arguments[1], run_name="__main__", alter_sys=True)
         else:
             sys.modules["__main__"] = types.ModuleType("__main__")
             exec(compile(request.arguments[1], "<string>", "exec"), vars(sys.modules["__main__"]))

@@ -15,8 +15,11 @@ ADDRESS = "SPECCHAT_TESTS_PRELOADED"
 IN_TERMINAL = "SPECCHAT_TESTS_PRELOADED_IN_TERMINAL"
 """The variable that says that a program which owns its terminal is forwarded too; its own process is another then."""
 
-READ_AT_START = ("LC_ALL", "PYTHONIOENCODING", "PYTHONUTF8", "TEXTUAL_DRIVER")
-"""Variables that are read at the start or by an import, and that tests set."""
+READ_AT_START = ("LC_ALL", "PYTHONIOENCODING", "PYTHONUTF8")
+"""Variables that are read at the start or by an import, and that tests set. (An app reads TEXTUAL_DRIVER too.)"""
+
+ALONE = ("serve", "web")
+"""Commands that start as usual: they import no torch, and tests look for what they started below them."""
 
 
 def forward() -> None:
@@ -26,7 +29,10 @@ def forward() -> None:
     import socket
 
     opened = [number for number in range(3) if _is_open(number)]
-    if len(opened) < 3 or any(name in os.environ for name in READ_AT_START):
+    command = "".join(sys.orig_argv[3:4])
+    if len(opened) < 3 or command in ALONE or any(name in os.environ for name in READ_AT_START):
+        return
+    if command != "engine" and "TEXTUAL_DRIVER" in os.environ:
         return
     if on_terminal := os.isatty(0):
         if IN_TERMINAL not in os.environ or os.getsid(0) != os.getpid():
@@ -84,6 +90,7 @@ def _is_open(number: int) -> bool:
 
 
 if ADDRESS in os.environ and (
-    sys.orig_argv[1:3] == ["-m", "specchat"] or (sys.orig_argv[1] == "-c" and "specchat" in sys.orig_argv[2])
+    (sys.orig_argv[1] == "-m" and sys.orig_argv[2].split(".")[0] == "specchat")
+    or (sys.orig_argv[1] == "-c" and "specchat" in sys.orig_argv[2])
 ):
     forward()

@@ -19,7 +19,7 @@ EXAMPLES = dict(re.findall(r"<!-- example (\S+) -->\n```\w+\n(.*?)```", PAGE, re
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(preloaded_module: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = Server("--pair", "scripted", home=tmp_path_factory.mktemp("home"))
     yield running
     assert running.close() == 0

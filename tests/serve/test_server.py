@@ -27,7 +27,7 @@ CHAT = {"model": "scripted", "messages": HELLO}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(preloaded_module: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests; those that break its engine find it repaired."""
     running = Server("--pair", "scripted", "--queue", "60", home=tmp_path_factory.mktemp("home"))
     yield running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,15 +44,15 @@ def ask(server: Server, **fields: Any) -> Any:
 
 def other_process(server: Server) -> int:
     """The process that holds the target, or a part of it, and is not the engine."""
-    engine = str(server.engine_pid())
-    listed = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", engine], capture_output=True, text=True, check=False)
-    (pid,) = [line.split()[0] for line in listed.stdout.splitlines() if "rank_process" in line or "--target" in line]
+    listed = subprocess.run(["ps", "axeww", "-o", "pid=,args="], capture_output=True, text=True, check=False)
+    ours = [line for line in listed.stdout.splitlines() if f"SPECCHAT_HOME={server.home} " in line]
+    (pid,) = [line.split()[0] for line in ours if re.search(r"-m specchat(\.models\.rank_process| engine --target )", line)]
     return int(pid)
 
 
 @pytest.fixture(params=["ranks", "ssh"])
 def server(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, preloaded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Server, str, list[str]]]:
     """A server, what it says of a killed process, and what an engine without other processes writes."""
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
