@@ -54,6 +54,22 @@ def tiny(tmp_path):
     return str(add_tiny_pair(tmp_path))
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A home with the pair `tiny`, where the first training writes the texts for all; and prompts."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECCHAT_HOME", str(home))
+        return home, str(add_tiny_pair(home))
+
+
+@pytest.fixture
+def tiny_with_texts(written, monkeypatch):
+    home, prompts = written
+    monkeypatch.setenv("SPECCHAT_HOME", str(home))
+    return prompts
+
+
 def error_of(*arguments: str) -> SpecchatError:
     error = CliRunner().invoke(app, list(arguments)).exception
     assert isinstance(error, SpecchatError), error
@@ -215,11 +231,11 @@ def test_what_is_trained_follows_from_the_drafter_that_it_begins_with(tiny, requ
     assert "has 0 bytes, and should have" in str(error_of("tiny", "--from", "mine"))
 
 
-def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypatch):
+def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny_with_texts, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 3)
     monkeypatch.setattr(training_verdict, "_QUESTIONS", 1)
     monkeypatch.setattr(training_verdict, "_TOKENS", 8)
-    flags = ["tiny", "--prompts", tiny, "--tokens", "5200", "--threads", "1"]
+    flags = ["tiny", "--prompts", tiny_with_texts, "--tokens", "5200", "--threads", "1"]
     found = CliRunner().invoke(app, [*flags, "--output", "json"])
     assert found.exit_code == 0, (found.output, found.exception)
     said = json.loads(found.stdout)
@@ -246,10 +262,21 @@ def test_a_tiny_model_is_trained_and_judged_from_the_command_line(tiny, monkeypa
 
 
 @pytest.mark.parametrize("drafter", ["prompt_tokens", "speculative_streaming"])
-def test_masks_are_trained_through_a_model_from_its_file_and_used(tiny, monkeypatch, drafter):
+def test_masks_are_trained_through_a_model_from_its_file_and_used(tiny_with_texts, monkeypatch, drafter):
     monkeypatch.setattr(training_verdict, "_QUESTIONS", 1)
     monkeypatch.setattr(training_verdict, "_TOKENS", 8)
-    flags = ["--prompts", tiny, "--tokens", "5200", "--threads", "1", "--drafter", drafter, "--output", "json"]
+    flags = [
+        "--prompts",
+        tiny_with_texts,
+        "--tokens",
+        "5200",
+        "--threads",
+        "1",
+        "--drafter",
+        drafter,
+        "--output",
+        "json",
+    ]
     found = CliRunner().invoke(app, ["tiny", *flags])
     assert found.exit_code == 0, (found.output, found.exception)
     said = json.loads(found.stdout)
@@ -259,9 +286,9 @@ def test_masks_are_trained_through_a_model_from_its_file_and_used(tiny, monkeypa
     assert all(way["same_text"] for way in said["verdict"]["ways"])
 
 
-def test_a_tiny_draft_model_is_trained_and_another_learns_where_it_is_ahead(tiny, monkeypatch):
+def test_a_tiny_draft_model_is_trained_and_another_learns_where_it_is_ahead(tiny_with_texts, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 3)
-    flags = ["tiny", "--drafter", "draft_model", "--prompts", tiny, "--tokens", "5200", "--threads", "1"]
+    flags = ["tiny", "--drafter", "draft_model", "--prompts", tiny_with_texts, "--tokens", "5200", "--threads", "1"]
     found = CliRunner().invoke(app, [*flags, "--no-verdict"])
     assert found.exit_code == 0, (found.output, found.exception)
     assert "--drafter draft_model --set draft_model.model=tiny-draft_model" in found.stdout
