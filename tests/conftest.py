@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from compile_once import share_compiled
-from distribution import TerminalTestsLast, compile_share, wants_workers, workers
+from distribution import compile_share, pytest_xdist_make_scheduler, wants_workers, workers  # noqa: F401
 from hypothesis import settings as hypothesis_settings
 from preloading import preloaded, preloaded_app, preloaded_module, preloaded_server, whole_app  # noqa: F401
 
@@ -60,12 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = share_compiled(find_compiler(), cache, f"{platform.platform()} {sorted(cpu_flags())}")
         if folder is not None and cache is None:
             config.add_cleanup(lambda: shutil.rmtree(folder))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TerminalTestsLast | None:
-    """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last, three at once."""
-    return TerminalTestsLast(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
@@ -116,3 +117,9 @@ class TerminalTestsLast(LoadFileScheduling):
             for other in self.nodes:
                 self._reschedule(other)
         return crashed
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TerminalTestsLast | None:
+    """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last, three at once."""
+    return TerminalTestsLast(config, log) if config.option.dist == "loadfile" else None

@@ -16,8 +16,8 @@ from distribution import TERMINALS, compile_share, drives_terminal, wants_worker
 
 TESTS = Path(__file__).parent
 
-CONFTEST = """
-from conftest import pytest_collection_modifyitems, pytest_xdist_make_scheduler
+HOOKS = """
+from distribution import pytest_xdist_make_scheduler
 """
 
 LOGGED = """
@@ -45,7 +45,7 @@ def run_pytest(folder: Path, files: dict[str, str], *options: str) -> str:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    (folder / "hooks.py").write_text(CONFTEST)
+    (folder / "hooks.py").write_text(HOOKS)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(TESTS)])}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # most of a second for each worker
     environment.pop("PYTEST_ADDOPTS", None)
