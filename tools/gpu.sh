@@ -14,7 +14,8 @@ mkdir -p "$out"
 
 python=
 for candidate in ${PYTHON:-} python3 python; do
-  if "$candidate" -c 'import sys, torch, transformers; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+  if "$candidate" -c 'import sys; from importlib.util import find_spec
+sys.exit(sys.version_info < (3, 11) or not all(map(find_spec, ("torch", "transformers"))))' 2>/dev/null; then
     python=$candidate
     break
   fi
