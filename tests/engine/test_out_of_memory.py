@@ -14,6 +14,8 @@ from specchat.engine.protocol.commands import Load
 from specchat.engine.server.event_conversion import failure
 from specchat.engine.server.memory import no_memory_left
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 ENGINE = """
 import ctypes, os, pathlib, resource
 import specchat.engine.server.pair_loading as pairs

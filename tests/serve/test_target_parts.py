@@ -46,7 +46,9 @@ def other_process(server: Server) -> int:
     """The process that holds the target, or a part of it, and is not the engine."""
     listed = subprocess.run(["ps", "axeww", "-o", "pid=,args="], capture_output=True, text=True, check=False)
     ours = [line for line in listed.stdout.splitlines() if f"SPECCHAT_HOME={server.home} " in line]
-    (pid,) = [line.split()[0] for line in ours if re.search(r"-m specchat(\.models\.rank_process| engine --target )", line)]
+    (pid,) = [
+        line.split()[0] for line in ours if re.search(r"-m specchat(\.models\.rank_process| engine --target )", line)
+    ]
     return int(pid)
 
 
