@@ -154,7 +154,7 @@ class ChatArchive:
         """Interrupt a running reply, write everything, and set `problem` if that failed."""
         if self._writer is not None:
             self._closed = True
-            self._on_screen.interrupt_reply()
+            self._on_screen.end_reply("interrupted")
             self.save()
             complete = self._writer.close()
             self.problem = "" if complete else self._writer.problem or "the disk is too slow"

@@ -47,11 +47,13 @@ def inline(text: str, folder: Path) -> str:
 
     Raises UsageError where a file that is clearly meant does not exist or is not text.
     """
-    files: dict[str, Attached] = {}
-    for path in _mentioned_paths(text, folder):
-        files.setdefault(path, Attached(path, _read(_full(path, folder), path)))
     spoken = _MENTION.sub(lambda match: match.group()[1:] if match[1] else match.group(), text)
-    return "\n\n".join([spoken, *(_block(file) for file in files.values())])
+    blocks: dict[str, str] = {}
+    for path in _mentioned_paths(text, folder):
+        lines = _read(_full(path, folder), path)
+        opened = f'<file path="{html.escape(path)}" lines="{len(lines)}">'
+        blocks[path] = "\n".join([opened, *lines, _CLOSE])
+    return "\n\n".join([spoken, *blocks.values()])
 
 
 def split(content: str) -> tuple[str, list[Attached]]:
@@ -79,11 +81,8 @@ def as_read(content: str) -> str:
 
 def path_being_typed(before: str) -> tuple[int, str] | None:
     """The path before the cursor and where it begins; None where no path is typed."""
-    quoted = re.search(r"""(?<![^\s(\[])@(["'])([^"'\n]*)$""", before)
-    if quoted:
-        return quoted.start() + 2, quoted[2]
-    bare = re.search(r"""(?<![^\s(\[])@([^\s"'@]*)$""", before)
-    return (bare.start() + 1, bare[1]) if bare else None
+    typed = re.search(r"""(?<![^\s(\[])@(?:["']([^"'\n]*)|([^\s"'@]*))$""", before)
+    return None if typed is None else (typed.start(typed.lastindex or 0), typed[typed.lastindex or 0])
 
 
 def completions(path: str, folder: Path) -> list[str]:
@@ -102,7 +101,6 @@ def completions(path: str, folder: Path) -> list[str]:
 
 
 def _mentioned_paths(text: str, folder: Path) -> Iterator[str]:
-    """The mentioned paths that are meant as files."""
     for match in _MENTION.finditer(text):
         if match[1]:
             continue
@@ -163,11 +161,6 @@ def _read(file: Path, said: str) -> tuple[str, ...]:
         raise UsageError(f"@{said} is not a text file (UTF-8)")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return tuple(text.removesuffix("\n").split("\n")) if text else ()
-
-
-def _block(file: Attached) -> str:
-    opened = f'<file path="{html.escape(file.path)}" lines="{len(file.lines)}">'
-    return "\n".join([opened, *file.lines, _CLOSE])
 
 
 def _blocks(lines: list[str]) -> list[tuple[int, int, str]]:

@@ -18,7 +18,7 @@ from specchat.tui.state.message_tree import MessageTree, SentTurns
 from specchat.tui.state.pair_list import Offer
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.training import Training
-from specchat.tui.state.turn import Reply, Turn
+from specchat.tui.state.turn import COMPLETE, Reply, Turn
 from specchat.tui.state.visible_reply import ServedReply, ShownRounds, VisibleReply
 
 
@@ -138,7 +138,6 @@ class Chat:
         return Generate(self._ids, messages, seed, begun=texts, constraint=constraint, keep=self.keep)
 
     def before_reply(self, turn: Turn) -> list[Message]:
-        """What the engine read before it wrote this reply."""
         return self.messages(self.sent.of(self.turns[: self.branches.depth(turn)]))
 
     def go_on(self) -> Generate:
@@ -151,7 +150,7 @@ class Chat:
         reply = self.turns[-1].reply if self.turns else None
         if reply is None:
             raise UsageError("there is no reply yet that could go on")
-        if why := reply.complete_because:
+        if why := COMPLETE.get(reply.stop or ""):
             raise UsageError(why)
         seed = None if reply.stop == "edited" else reply.facts.seed
         self._ids += 1
@@ -166,9 +165,9 @@ class Chat:
         return self.id if self.kept and not self.unsaved else ""
 
     def replace_reply(self, turn: Turn, text: str) -> None:
-        """Put a reply with this text beside another one, as a branch."""
+        """Put a reply with this text, in the user's words, beside another one, as a branch."""
         self.branches.cut(turn)
-        self.branches.add(Turn("assistant", reply=Reply.edited(text)))
+        self.branches.add(Turn("assistant", reply=Reply(0, Figures(), text, [-len(text)], "edited")))
         self._use_branch()
 
     def messages(self, turns: Sequence[Turn] | None = None) -> list[Message]:
@@ -213,7 +212,7 @@ class Chat:
         return (replies[0] if turn else replies[-1]) if replies else None
 
     def clear(self) -> None:
-        self._end_reply("cancelled")
+        self.end_reply("cancelled")
         self.id, self.title, self.renamed, self.system = new_id(), "", False, self.first_system
         self.branches.clear()
         self.shown_rounds, self.sent = ShownRounds(), SentTurns()
@@ -232,10 +231,6 @@ class Chat:
         self._use_branch()
         return other
 
-    def interrupt_reply(self) -> None:
-        """End the running reply because the app ends; its text so far stays."""
-        self._end_reply("interrupted")
-
     def last_reply(self) -> Reply | None:
         return next((turn.reply for turn in reversed(self.turns) if turn.reply), None)
 
@@ -252,12 +247,12 @@ class Chat:
             case Finished() if self.running and self._is_running(event.id):
                 self.running.add(event.tail, "target")
                 self.running.figures.finish(event)
-                self._end_reply(event.stop)
+                self.end_reply(event.stop)
             case Failed(during="generate") if event.id is None or self._is_running(event.id):
-                self._end_reply("failed")
+                self.end_reply("failed")
             case Died():
                 self.engine.apply(event)
-                self._end_reply("died")
+                self.end_reply("died")
             case _:
                 self.engine.apply(event)
 
@@ -309,7 +304,8 @@ class Chat:
             self.running.add(piece.text, piece.origin)
         self.running.note_thought_end(event)
 
-    def _end_reply(self, why: str) -> None:
+    def end_reply(self, why: str) -> None:
+        """End the running reply, if there is one; its text so far stays."""
         if self.running is not None:
             reply, self.running = self.running, None
             reply.stop, reply.facts = why, replace(reply.facts, stop=why)
@@ -328,5 +324,4 @@ def set_aside(chat: Chat) -> dict[str, Any]:
 
 
 def take_back(chat: Chat, aside: Mapping[str, Any]) -> None:
-    """Show a chat again that was set aside."""
     chat.__dict__.update({name: value for name, value in aside.items() if name not in _OF_THE_APP})

@@ -44,18 +44,15 @@ class EngineState:
 
     @property
     def pair(self) -> str:
-        """The pair in use; empty while there is none."""
         return self.ready.pair if self.ready else ""
 
     def not_ready(self, restart: str) -> str:
         """Why no pair is ready, and what helps: this key, or to wait."""
-        match self.phase:
-            case "dead":
-                return f"there is no engine; {restart} starts it again"
-            case "failed":
-                return f"no pair is loaded; {restart} loads it again"
-            case _:
-                return "no pair is ready; try again once it is loaded"
+        reasons = {
+            "dead": f"there is no engine; {restart} starts it again",
+            "failed": f"no pair is loaded; {restart} loads it again",
+        }
+        return reasons.get(self.phase, "no pair is ready; try again once it is loaded")
 
     def load(self, changes: Mapping[str, Any] | None = None) -> Load:
         """The command that loads the wanted pair and settings, with these changes."""
@@ -125,7 +122,9 @@ class EngineState:
                 self._drop_changes()
                 self.effect.forget()
             case Changed():
-                self._grow(event)
+                if self.ready is not None and event.draft is not None:  # some may have been loaded for it
+                    memory_bytes = event.memory_bytes or self.ready.memory_bytes
+                    self.ready = replace(self.ready, draft=event.draft or None, memory_bytes=memory_bytes)
                 self.effect.changed(self.settings, event.settings)
                 self.use(event.settings, event.loss)
                 self.keep(self.changes.popleft() if self.changes else {})
@@ -142,20 +141,11 @@ class EngineState:
                 self.changes.popleft()
                 self.loading = None
             case Died():
-                self._died(event)
-
-    def _grow(self, event: Changed) -> None:
-        """The pair drafts with other models now; some may have been loaded for it."""
-        if self.ready is not None and event.draft is not None:
-            memory_bytes = event.memory_bytes or self.ready.memory_bytes
-            self.ready = replace(self.ready, draft=event.draft or None, memory_bytes=memory_bytes)
-
-    def _died(self, event: Died) -> None:
-        words = event.last_words.strip().splitlines()
-        code = "" if event.returncode is None else f" (code {event.returncode})"
-        self.problem = f"the engine stopped{code}" + (f": {visible(words[-1])}" if words else "")
-        self.phase, self.ready, self.loading = "dead", None, None
-        self._drop_changes()
+                words = event.last_words.strip().splitlines()
+                code = "" if event.returncode is None else f" (code {event.returncode})"
+                self.problem = f"the engine stopped{code}" + (f": {visible(words[-1])}" if words else "")
+                self.phase, self.ready, self.loading = "dead", None, None
+                self._drop_changes()
 
     def _drop_changes(self) -> None:
         self.changes.clear()

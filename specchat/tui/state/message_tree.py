@@ -33,14 +33,12 @@ class MessageTree:
     def restore(self, turns: Iterable[Turn], leaf: str | None) -> None:
         """Load a whole tree, parents first, and show the path to `leaf` (or to the newest message)."""
         self.clear()
-        known: dict[str | None, Turn] = {}
-        last: Turn | None = None
-        for last in turns:
-            known[last.id] = last
-            self._children.setdefault(last.parent, []).append(last)
+        known: dict[str | None, Turn] = {turn.id: turn for turn in turns}
+        for turn in known.values():
+            self._children.setdefault(turn.parent, []).append(turn)
         for siblings in self._children.values():
             _set_places(siblings)
-        end = known.get(leaf, last)
+        end = known.get(leaf, next(reversed(known.values()), None))
         while end is not None:
             self._last_child[end.parent] = end
             end = known.get(end.parent)
@@ -76,9 +74,10 @@ class MessageTree:
         self._last_child.clear()
 
     def _extend_path(self) -> None:
-        while children := self._children.get(self.path[-1].id if self.path else None):
-            parent = self.path[-1].id if self.path else None
+        parent = self.path[-1].id if self.path else None
+        while children := self._children.get(parent):
             self.path.append(self._last_child.get(parent, children[-1]))
+            parent = self.path[-1].id
 
 
 def _set_places(siblings: Sequence[Turn]) -> None:

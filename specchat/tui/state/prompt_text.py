@@ -42,7 +42,9 @@ def complete(line: str, commands: Sequence[KnownCommand], folder: Path) -> Compl
         return _command(line, commands)
     if (typed := attachments.path_being_typed(line)) is not None:
         start, path = typed
-        words = [_quoted(found, line[start - 1]) for found in attachments.completions(path, folder)]
+        quoted = line[start - 1] in ("'", '"')
+        found = attachments.completions(path, folder)
+        words = [f'"{path}"' if " " in path and not quoted else path for path in found]
         return Completion(start, tuple(words)) if words else None
     return None
 
@@ -63,20 +65,14 @@ def _command(line: str, commands: Sequence[KnownCommand]) -> Completion | None:
     known = next((command for command in commands if command.name == name), None)
     if known is None:
         return None
-    word = re.search(r"\S*$", rest)
-    typed = word.group() if word else ""
-    given = rest[: len(rest) - len(typed)].split()
+    given = rest.split()
+    typed = given.pop() if given and not rest[-1].isspace() else ""
     joined: list[str] = []
     if known.joins(given):
         *joined, typed = typed.split("+")
     end = " " if len(given) + 1 < known.needs else ""
     fitting = [value + end for value in known.values(given) if value.startswith(typed) and value not in joined]
     return Completion(len(line) - len(typed), tuple(fitting)) if fitting else None
-
-
-def _quoted(path: str, before: str) -> str:
-    """The path, in quotes if it has blanks and is not in quotes already."""
-    return f'"{path}"' if " " in path and before not in ("'", '"') else path
 
 
 MANY_CHARACTERS = 2_000

@@ -23,14 +23,6 @@ WHOLE_TREES = 1024
 """How many of the last rounds of a reply keep their whole tree; in a list each takes about ten kilobytes."""
 
 
-@dataclass(frozen=True)
-class _Packed:
-    """Packed rounds, and of how many rounds in the list they are."""
-
-    data: bytes = b""
-    count: int = 0
-
-
 class ReplyRounds:
     """A reply's rounds, in order. As a list they take a hundred times the memory of the packed bytes.
 
@@ -39,21 +31,21 @@ class ReplyRounds:
     """
 
     def __init__(self, data: bytes = b"") -> None:
-        self._packed = _Packed(data)
+        self._packed = data, 0  # packed rounds, and of how many rounds in the list they are
         self._list: list[RoundDone] | None = None if data else []
 
     def __bool__(self) -> bool:
-        return bool(self._packed.data or self._list)
+        return bool(self._packed[0] or self._list)
 
     @property
     def list(self) -> list[RoundDone]:
         if self._list is None:
-            data = self._packed.data
+            data, _ = self._packed
             try:
                 self._list = unpack_rounds(data)
             except msgspec.DecodeError:
                 self._list = []
-            self._packed = _Packed(data, len(self._list))
+            self._packed = data, len(self._list)
         return self._list
 
     def append(self, round: RoundDone) -> None:
@@ -65,15 +57,15 @@ class ReplyRounds:
 
     def pack(self) -> bytes:
         """The rounds as they are stored. May be called from any thread."""
-        rounds, packed = self._list, self._packed
-        if rounds is not None and len(rounds) != packed.count:
+        rounds, (data, count) = self._list, self._packed
+        if rounds is not None and len(rounds) != count:
             rounds = rounds[:]
-            self._packed = packed = _Packed(pack_rounds(rounds, LARGEST_ROUNDS_BYTES), len(rounds))
-        return packed.data
+            data = pack_rounds(rounds, LARGEST_ROUNDS_BYTES)
+            self._packed = data, len(rounds)
+        return data
 
     def drop_list(self) -> None:
-        self.pack()
-        if self._packed.data:
+        if self.pack():
             self._list = None
 
 
@@ -86,7 +78,9 @@ def written_with(facts: Facts, settings: Mapping[str, Any], loss: Losslessness |
     claim = None if loss is None else msgspec.to_builtins(loss)
     if piece == 0 or not facts.settings:
         return replace(facts, settings=dict(settings), loss=claim, changes=[])
-    before = _in_force(facts)
+    before = dict(facts.settings)
+    for earlier in facts.changes:
+        before |= earlier.settings
     known = before.keys() & settings.keys() - _ACTS_LATER
     changed = {name: settings[name] for name in settings if name in known and settings[name] != before[name]}
     if not changed:
@@ -109,13 +103,6 @@ def loss_of(facts: Facts) -> Losslessness | None:
         return None
 
 
-def _in_force(facts: Facts) -> dict[str, Any]:
-    settings = dict(facts.settings)
-    for change in facts.changes:
-        settings |= change.settings
-    return settings
-
-
 def _of_both(before: dict[str, Any] | None, now: dict[str, Any] | None) -> dict[str, Any] | None:
     """A reply is lossy once any part of it is; the first such part says why."""
     if before is None or now is None:
@@ -129,7 +116,7 @@ _STOPS = {
     "elsewhere": "being written in another window", "edited": "edited",
 }  # fmt: skip
 
-_COMPLETE = {
+COMPLETE = {
     "end": "the last reply is complete; /edit reply changes it, and then it can go on",
     "stop": "the last reply ended at a stop string",
     "context": "the context is full: the reply cannot go on",
@@ -156,11 +143,6 @@ class Reply:
     taken: Sequence[int] = ()  # tokens of another branch that it begins with, until the engine says their texts
     _pieces: list[tuple[str, str]] = field(default_factory=list)
     _in_force: Mapping[str, Any] | None = None  # the settings of the last round
-
-    @classmethod
-    def edited(cls, text: str) -> Reply:
-        """A reply in the user's words."""
-        return cls(0, Figures(), text, [-len(text)], "edited")
 
     def go_on(self, id: int) -> list[str]:
         """Begin to write more of this reply; returns the text of each token so far.
@@ -224,9 +206,8 @@ class Reply:
     @property
     def shows_layers(self) -> bool:
         """Whether some of its rounds may say where they were decided."""
-        return any(
-            settings.get("lens") for settings in (self.facts.settings, *(c.settings for c in self.facts.changes))
-        )
+        changed = [change.settings for change in self.facts.changes]
+        return any(settings.get("lens") for settings in (self.facts.settings, *changed))
 
     def add(self, text: str, origin: str) -> None:
         if text:
@@ -255,11 +236,6 @@ class Reply:
             at += abs(length)
         if at < len(self.text):
             yield self.text[at:], "target"
-
-    @property
-    def complete_because(self) -> str:
-        """Why the reply cannot go on; empty where it can."""
-        return _COMPLETE.get(self.stop or "", "")
 
     def drop_pieces(self) -> None:
         """Free the pieces: they take thirty times the memory of the text and can be rebuilt from it."""
