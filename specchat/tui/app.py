@@ -73,7 +73,7 @@ class SpecchatApp(TerminalApp):
         """
         state = Chat(engine=EngineState(wanted=dict(settings)), system=system, first_system=system)
         super().__init__(state, options or AppOptions(), guard, keys or {})
-        self.context = AppServices.of(self, setup, lambda: self.post_message(self.Tick()))
+        self.context = AppServices(self, setup, lambda: self.post_message(self.Tick()))
         commands = {name: (command.usage, command.help) for name, command in COMMANDS.items()}
         self.chat_screen = ChatScreen(self.context, history, commands)
         self.chat_screen.tree_panel.mode = tree_mode
@@ -119,11 +119,9 @@ class SpecchatApp(TerminalApp):
         await asyncio.gather(self.context.pairs.close(), self.chat_screen.trainings.runner.close())
 
     def say(self, text: str, role: str = "dim") -> None:
-        """Show one remark in the line above the prompt until the next."""
         self.chat_screen.notice.say(text, role)
 
     async def note(self, text: str, role: str = "dim") -> None:
-        """Add a line to the transcript that stays."""
         await self.chat_screen.transcript.mount(NoteView(text, role))
 
     def redraw(self) -> None:

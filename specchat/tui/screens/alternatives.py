@@ -21,7 +21,6 @@ from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Turn
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import bind, hint
-from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.tree.alternatives import (
     LIKELIEST,
     Alternative,
@@ -73,7 +72,6 @@ class AlternativesScreen(Page[Alternative | None]):
         super().__init__()
         assert turn.reply is not None, "only replies have such places"
         self.context, self.turn, self.reply, self.fork = context, turn, turn.reply, fork
-        self._marks = ASCII if context.app.options.ascii else UNICODE
         self._asked, self._state = 0, ""  # the id of the question, until it is answered
         self._answered = False
         self.chosen = 0
@@ -81,8 +79,7 @@ class AlternativesScreen(Page[Alternative | None]):
         self._view = _Lines(self._paint)
 
     def compose(self) -> ComposeResult:
-        with Vertical():
-            yield self._view
+        yield Vertical(self._view)
 
     def on_mount(self) -> None:
         engine = self.context.chat.engine
@@ -92,7 +89,6 @@ class AlternativesScreen(Page[Alternative | None]):
         self.call_after_refresh(self._redraw)
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take what concerns the question to the target."""
         for event in events:
             match event:
                 case RoundDone() if event.id == self._asked:
@@ -162,9 +158,12 @@ class AlternativesScreen(Page[Alternative | None]):
         drawn = next((at for at, row in enumerate(rows) if row.drawn), 0)
         self.chosen = next(same, drawn)
 
+    def _explanation(self, width: int) -> list[ScreenLine]:
+        return explanation_lines(self.rows, self.chosen, width, self.context.marks, self.reply.temperature)
+
     def _redraw(self) -> None:
         width = self._view.size.width or 1
-        below = explanation_lines(self.rows, self.chosen, width, self._marks, self.reply.temperature)
+        below = self._explanation(width)
         wanted = 1 + max(1, len(self.rows)) + len(below)
         self._view.styles.height = max(2, min(wanted, self.app.size.height - _BORDER_LINES))
         box = self._view.parent
@@ -177,12 +176,10 @@ class AlternativesScreen(Page[Alternative | None]):
 
     def _paint(self, width: int, height: int) -> list[ScreenLine]:
         """The text before, the alternatives, and what became of the chosen one; in a low window the last gives way."""
-        below = explanation_lines(self.rows, self.chosen, width, self._marks, self.reply.temperature)
-        below = below[: max(0, height - 1 - min(4, max(1, len(self.rows))))]
+        below = self._explanation(width)[: max(0, height - 1 - min(4, max(1, len(self.rows))))]
         room = max(1, height - 1 - len(below))
-        rows = alternative_lines(self.rows, self.chosen, width, room, self._marks)
-        self._view.first = rows[0] if rows else 0
-        lines = rows[1] if rows else [[("nothing else is known of this place", "dim")]]
+        self._view.first, lines = alternative_lines(self.rows, self.chosen, width, room, self.context.marks)
+        lines = lines or [[("nothing else is known of this place", "dim")]]
         return [before_line(self.fork, width), *lines, *below]
 
     @on(_Lines.Pressed)

@@ -81,7 +81,7 @@ class BenchScreen(RunScreen):
         chat, ids, clock = self.context.chat, self.context.race_ids, self.context.setup.clock
         changed = {**changes(chat), "max_tokens": min(self.about[2].get("max_tokens", 0), _REPLY_TOKENS)}
         self.series = RaceSeries(questions, seed, ids, changed, clock, seconds)
-        self.begin_run(self.series, self.series.begin())
+        self.begin_run(self.series)
 
     def action_leave(self) -> None:
         if self.stop_run():

@@ -27,7 +27,6 @@ from specchat.tui.screens.what_if import WhatIfs
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Turn
 from specchat.tui.system import desktop
-from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.tree.alternatives import Alternative, Fork, emitted_by, fork_at, fork_at_node
 from specchat.tui.tree.picture import END_OF_REPLY, label
 from specchat.tui.widgets.transcript import Transcript
@@ -235,13 +234,12 @@ class ChatScreen(ChatView):
             self.open_fork(view.turn, fork_at(view.emitted, place))
             return
         one = view.emitted[place]
-        marks = ASCII if self.context.app.options.ascii else UNICODE
         known = {"drafted": "guessed, and kept", "given": "there before the model went on"}
         who = known.get(one.origin, "the target's own")
         opens = self.context.app.key_hint("transcript.alternatives", "shows what else it could be", " · ")
         reply, last = view.turn.reply, len(view.emitted)
         ended = not one.text and place + 1 == last and reply is not None and reply.stop == "end"
-        said = END_OF_REPLY if ended else label(one.text, marks, 30)
+        said = END_OF_REPLY if ended else label(one.text, self.context.marks, 30)
         self.context.app.say(f"token {place + 1:,} of {last:,}: {said} · {who}{opens}")
 
     def on_tree_panel_entered(self, event: TreePanel.Entered) -> None:

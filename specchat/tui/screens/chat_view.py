@@ -13,7 +13,6 @@ from specchat.tui.services.context import AppServices
 from specchat.tui.state.stats_lines import StatsFacts, plan_of
 from specchat.tui.system.processes import CoreShares, CpuMeter
 from specchat.tui.textual_patches.compositing import MainScreen
-from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.widgets.alert import Alert
 from specchat.tui.widgets.command_menu import CommandMenu
 from specchat.tui.widgets.prompt import Prompt
@@ -46,11 +45,11 @@ class ChatView(MainScreen):
         """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")
         self.context, self.chat = context, context.chat
-        chat, app, ascii = context.chat, context.app, context.app.options.ascii
+        chat, app = context.chat, context.app
         self.transcript = Transcript(id="transcript")
-        self.tree_panel = TreePanel(ascii_marks=ascii, id="tree")
-        self.start_pages = StartPages(context, self.transcript, self.tree_panel, ASCII if ascii else UNICODE)
-        self.tree_strip = TreeStrip(ascii_marks=ascii, id="strip")
+        self.tree_panel = TreePanel(context.marks, id="tree")
+        self.start_pages = StartPages(context, self.transcript, self.tree_panel)
+        self.tree_strip = TreeStrip(context.marks, id="strip")
         self.subtitle = Subtitle(chat, id="subtitle")  # below a tree that fills the window
         self.stats = StatsPanel(id="stats")
         self.settings_form = SettingsForm(id="settings")  # beside the chat
@@ -71,23 +70,10 @@ class ChatView(MainScreen):
             watched.add_class("-paces")
 
     def compose(self) -> ComposeResult:
-        yield self.system_line
-        with Horizontal(id="main"):
-            yield self.transcript
-            with Vertical(id="side"):
-                yield self.tree_panel
-                yield self.stats
-                yield self.settings_form
-        yield self.subtitle
-        yield self.tree_strip
-        yield self.alert
-        yield self.served_line
-        yield self.notice
-        yield self.queued_message
-        yield self.command_list
-        yield self.prompt
-        yield self.replay_bar
-        yield self.status
+        side = Vertical(self.tree_panel, self.stats, self.settings_form, id="side")
+        yield from (self.system_line, Horizontal(self.transcript, side, id="main"), self.subtitle, self.tree_strip)
+        yield from (self.alert, self.served_line, self.notice, self.queued_message, self.command_list)
+        yield from (self.prompt, self.replay_bar, self.status)
 
     class Opened(Message):
         """All widgets are mounted."""

@@ -10,7 +10,6 @@ from specchat.errors import UsageError
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.state.turn import Reply
 from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply
-from specchat.tui.tree import ASCII, UNICODE
 from specchat.tui.tree.lessons import TITLES, Entries, LessonFacts, asks, lesson_page
 from specchat.tui.tree.picture import Marks
 from specchat.tui.widgets.tour import TourView
@@ -68,13 +67,12 @@ class Lessons:
         if argument and not (argument.isdecimal() and len(argument) == 1 and 1 <= int(argument) <= len(TITLES)):
             named = ", ".join(f"{number} {title.lower()}" for number, title in enumerate(TITLES, 1))
             raise UsageError(f"/lesson takes a number: {named}")
-        marks = ASCII if self._context.app.options.ascii else UNICODE
-        page = LessonView(self._context.app.key_of, self._facts, self._ask_for, int(argument or 1) - 1, marks)
+        first, key_of = int(argument or 1) - 1, self._context.app.key_of
+        page = LessonView(key_of, self._facts, self._ask_for, first, self._context.marks)
         await self._view.start_pages.show_tour(page)
         self._view.prompt.focus()
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take the answer to a question of a lesson."""
         for event in events:
             match event:
                 case WouldBe() if event.id == self._asked:

@@ -73,7 +73,8 @@ class ModelRaceScreen(RaceScreen):
         """Without guesses two models can race, too."""
 
     def head(self, width: int) -> list[ScreenLine]:
-        return model_head_lines(self.playback, self.about[2], width)
+        assert self._race is not None, "a race is begun with the screen"
+        return model_head_lines(self._race, self.about[2], width)
 
     def title_of(self, side: Side) -> str:
         assert self._race is not None, "a race is begun with the screen"
@@ -101,7 +102,6 @@ class ModelRaceScreen(RaceScreen):
         assert self._race is not None, "a race is begun with the screen"
         for side, event in heard:
             self._send(self._race.hear(side, event))
-            self.playback.heard()
         if heard:
             self.show()
 

@@ -20,15 +20,8 @@ from specchat.settings import GREEDY
 from specchat.tui.screens.page import Page
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.race_lines import (
-    NAMES,
-    bar_lines,
-    head_lines,
-    keys_line,
-    outcome_text,
-    status_lines,
-)
-from specchat.tui.state.races import Playback, RacePlayback, RaceSeries
+from specchat.tui.state.race_lines import NAMES, bar_lines, head_lines, keys_line, outcome_text, status_lines
+from specchat.tui.state.races import Playback, RaceSeries
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import bind
 from specchat.tui.widgets.painted_lines import LinesView
@@ -39,7 +32,7 @@ from specchat.tui.widgets.tree_panel import TreePanel
 class RunScreen(Page[None]):
     """Sends a run's commands to the engine and gives it the answers. The chat and its settings stay as they are."""
 
-    run: RacePlayback | RaceSeries
+    run: Race | RaceSeries
 
     def __init__(self, context: AppServices) -> None:
         """Raises UsageError if the engine is not free, or the settings are plain decoding."""
@@ -59,20 +52,21 @@ class RunScreen(Page[None]):
     def show(self) -> None:
         """Draw the state at this moment."""
 
-    def begin_run(self, run: RacePlayback | RaceSeries, command: Command) -> None:
-        """The engine belongs to this run from now on; `command` begins it."""
+    def begin_run(self, run: Race | RaceSeries) -> None:
+        """The engine belongs to this run from now on."""
         self.run, self.context.chat.background.racing = run, True
-        self.context.session.send(command)
+        self.context.session.send(run.begin())
 
     def take(self, events: Sequence[Event]) -> None:
         for event in events:
-            if (command := self.run.apply(event)) is not None:
-                self.context.session.send(command)
+            self._send_if_any(self.run.hear(event))
         self.show()
 
     def stop_run(self) -> bool:
         """Stop what runs; False if nothing does."""
-        command = self.run.stop()
+        return self._send_if_any(self.run.stop())
+
+    def _send_if_any(self, command: Command | None) -> bool:
         if command is not None:
             self.context.session.send(command)
         return command is not None
@@ -207,29 +201,24 @@ class RaceScreen(RunScreen):
         super().__init__(context)
         self._copied = False
         self._begin(question(context.chat, prompt), seed(context.chat))
-        _, dtype, _ = self.about
         self._columns = {side: RaceColumn(id=side) for side in self.playback.race.heats}
         self._tree = TreePanel(id="race-tree")
         self._head = LinesView(lambda w, h: self.head(w), id="head")
-        self._bars = LinesView(lambda w, h: bar_lines(self.playback, w), id="bars")
-        self._outcome = LinesView(lambda w, h: status_lines(self.playback, dtype, w, h), id="outcome")
-        self._keys = LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys")
+        self._outcome = LinesView(lambda w, h: status_lines(self.playback, self.about[1], w, h), id="outcome")
+        self._below = (
+            LinesView(lambda w, h: bar_lines(self.playback, w), id="bars"),
+            self._outcome,
+            LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys"),
+        )
 
     def compose(self) -> ComposeResult:
         first, second = self._columns.values()
-        yield self._head
-        with Container(id="columns"):
-            yield first
-            yield self._tree
-            yield second
-        yield self._bars
-        yield self._outcome
-        yield self._keys
+        yield from (self._head, Container(first, self._tree, second, id="columns"), *self._below)
 
     def head(self, width: int) -> list[ScreenLine]:
         """The question, and what is compared."""
-        assert isinstance(self.playback, RacePlayback), "a race of two models has a head of its own"
-        return head_lines(self.playback, *self.about, width)
+        assert isinstance(self.run, Race), "this screen runs one race"
+        return head_lines(self.run, *self.about, width)
 
     def title_of(self, side: Side) -> str:
         return NAMES[side]
@@ -244,30 +233,30 @@ class RaceScreen(RunScreen):
         self.show()
 
     def show(self) -> None:
+        self.playback.heard()
         if not self.is_mounted:
             return
         playback = self.playback
         for side, column in self._columns.items():
             heat = playback.race.heats[side]
             tail = heat.finished.tail if heat.finished is not None and playback.done(side) else ""
-            running = playback.race.running == side
             rounds = heat.rounds[: playback.shown_rounds(side)]
-            column.show(self.title_of(side), rounds, tail, running=running)
+            column.show(self.title_of(side), rounds, tail, running=playback.race.running == side)
             if side == "speculative" and self._tree.display:
                 self._tree.show(rounds, None, frozen=playback.finished, empty="the trees of speculation")
-        size = self.size
-        lines = status_lines(self.playback, self.about[1], max(8, size.width - 2), max(2, size.height // 4))
+        width, height = self.size
+        lines = status_lines(self.playback, self.about[1], max(8, width - 2), max(2, height // 4))
         if self._outcome.styles.height is None or self._outcome.styles.height.value != len(lines):
             self._outcome.styles.height = len(lines)
-        for view in (self._head, self._bars, self._outcome, self._keys):
+        for view in (self._head, *self._below):
             view.repaint()
         if not playback.moving:
             self._refresh_timer.pause()
 
     def _begin(self, messages: Sequence[Message], seed: int) -> None:
         race = Race(messages, seed, self.context.race_ids, changes(self.context.chat))
-        playback = self.playback = RacePlayback(race, self.context.setup.clock)
-        self.begin_run(playback, race.begin())
+        self.playback = Playback(race, self.context.setup.clock)
+        self.begin_run(race)
 
     def action_leave(self) -> None:
         self.leave()

@@ -18,9 +18,9 @@ from specchat.tui.screens.page import Page
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.turn import Reply
 from specchat.tui.state.what_if import QUICK_TOKENS, RedoneReply, changes_since, changes_text, comparison, sentence
-from specchat.tui.text.cells import ScreenLine, clip, padded, titled_rule, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, clip, padded, paragraph, titled_rule
 from specchat.tui.text.key_names import bind, hint
-from specchat.tui.tree import ASCII, UNICODE, SteadyDrawing, picture_of
+from specchat.tui.tree import SteadyDrawing, picture_of
 from specchat.tui.tree.panel_lines import best_round, legend_lines, title_of
 from specchat.tui.widgets.painted_lines import LinesView
 
@@ -35,6 +35,11 @@ _LADDERS: dict[str, tuple[int, ...]] = {
     "depth": (*range(1, 17), 24, 32, 64),
     "width": (1, 2, 3, 4, 6, 8, 16, 32, 64),
 }
+
+
+def _beside(name: str, now: float, by: int) -> int | None:
+    """The next larger or smaller value of a setting; None at the end."""
+    return next((value for value in _LADDERS[name][::by] if value * by > now * by), None)
 
 
 class WhatIfScreen(Page[None]):
@@ -62,7 +67,7 @@ class WhatIfScreen(Page[None]):
         self.context, self._at, self.changes = context, at, dict(changes)
         self._reply = reply
         self.redone = RedoneReply.of(context.chat, reply, at, alone=True)
-        self._marks = ASCII if context.app.options.ascii else UNICODE
+        self._marks = context.marks
         self._drawings = SteadyDrawing(self._marks), SteadyDrawing(self._marks)
         self._asked = 0
         self.answer: WouldBe | None = None
@@ -70,8 +75,7 @@ class WhatIfScreen(Page[None]):
         self._view = LinesView(self._paint)
 
     def compose(self) -> ComposeResult:
-        with Vertical():
-            yield self._view
+        yield Vertical(self._view)
 
     def on_mount(self) -> None:
         self._ask(at_once=True)
@@ -83,7 +87,6 @@ class WhatIfScreen(Page[None]):
         self._cancel()
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take the answer to the last question."""
         for event in events:
             match event:
                 case Redoing() if event.id == self._asked:
@@ -100,12 +103,8 @@ class WhatIfScreen(Page[None]):
     def action_step(self, name: str, by: int) -> None:
         """Ask for the next larger or smaller value of a setting."""
         now = self.changes.get(name, self._reply.facts.settings.get(name, 0))
-        ladder = _LADDERS[name]
-        further = (
-            [value for value in ladder if value > now] if by > 0 else [value for value in ladder[::-1] if value < now]
-        )
-        if further:
-            self.changes[name] = further[0]
+        if (further := _beside(name, now, by)) is not None:
+            self.changes[name] = further
             self._ask()
 
     def action_turn(self, by: int) -> None:
@@ -155,16 +154,13 @@ class WhatIfScreen(Page[None]):
     def _paint(self, width: int, height: int) -> list[ScreenLine]:
         """The sentence, then both trees side by side, or one above the other where the page is narrow."""
         was = self.redone.rounds[self._at]
-        said = (
-            self._state
-            if self.answer is None
-            else sentence(self.changes, self.answer, self.redone.part, alone=bool(self.redone.alone))
-        )
-        role = "dim" if self.answer is None else "strong"
-        head: list[ScreenLine] = [[(line, role)] for line in wrapped_lines(said, width)[: max(1, height // 3)]]
+        said, role, then = self._state, "dim", None
+        if self.answer is not None:
+            said = sentence(self.changes, self.answer, self.redone.part, alone=bool(self.redone.alone))
+            role, then = "strong", self.answer.round
+        head = paragraph(said, width, role)[: max(1, height // 3)]
         below = legend_lines(picture_of(was, self._marks), width, height, self._marks)
         room = max(2, height - len(head) - len(below) - 1)
-        then = self.answer.round if self.answer is not None else None
         titles = f"round {self._at + 1} as it was", f"with {changes_text(self.changes)}"
         if width >= _BESIDE_FROM_CELLS:
             left = (width - 3) // 2
@@ -205,10 +201,8 @@ class WhatIfs:
         Raises:
             UsageError: it cannot be done once more, and why.
         """
-        reply = (
-            (self._chat.shown_rounds.reply or self._chat.last_reply()) if self._chat.visible.served is None else None
-        )
-        if reply is None:
+        reply = self._chat.shown_rounds.reply or self._chat.last_reply()
+        if reply is None or self._chat.visible.served is not None:
             raise UsageError("there is no reply yet to do once more")
         rounds = reply.rounds.list
         at = next((n for n, one in enumerate(rounds) if one is round), None)
@@ -217,13 +211,12 @@ class WhatIfs:
         if not changes and not alone:
             changes = changes_since(reply, self._chat.engine.settings)
         if not changes:
-            nodes, ladder = int(reply.facts.settings.get("nodes", 8)), _LADDERS["nodes"]
-            beside = [n for n in ladder[::-1] if n < nodes] if alone else [n for n in ladder if n > nodes]
-            changes = {"nodes": next(iter(beside), 1)}
+            nodes, by = int(reply.facts.settings.get("nodes", 8)), -1 if alone else 1
+            beside = _beside("nodes", nodes, by)
+            changes = {"nodes": 1 if beside is None else beside}
         self._context.app.push_screen(WhatIfScreen(self._context, reply, at, changes))
 
     def take(self, events: Sequence[Event]) -> None:
-        """Take the answer to a preview."""
         for event in events:
             if getattr(event, "id", None) != self._asked or not self._asked:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.services.training_runner import TrainingHere
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.races import BenchQuestion
+from specchat.tui.tree.picture import ASCII, UNICODE
 
 
 class SettingsFiles:
@@ -117,44 +118,20 @@ class AppSetup(PairSources):
         return self.demo is not None and self.demo.exists()
 
 
-@dataclass(frozen=True)
 class AppServices:
-    """The services of one app. Screens and commands get it as it is."""
+    """The services of one app. Screens and commands get it as it is; `tick` asks the app to take what arrived."""
 
-    app: TerminalApp
-    setup: AppSetup
-    tick: Callable[[], object]  # asks the app to take what arrived
-    chat: Chat
-    pump: EventPump
-    garbage: GarbageCollection
-    settings_files: SettingsFiles
-    archive: ChatArchive
-    session: EngineSession
-    speed: PlaybackSpeed
-    pairs: PairLibrary
-    served: ServedReplies
-    server: EngineServer
-    race_ids: Iterator[int]
-
-    @classmethod
-    def of(cls, app: TerminalApp, setup: AppSetup, tick: Callable[[], object]) -> AppServices:
-        pump = EventPump(tick)
-        session = EngineSession(app, pump, setup.link_factory)
-        served = ServedReplies(session, pump, app)
-        app.chat.kept = setup.store is not None and setup.engine_here
-        return cls(
-            app=app,
-            setup=setup,
-            tick=tick,
-            chat=app.chat,
-            pump=pump,
-            garbage=GarbageCollection(lambda: pump.idle),
-            settings_files=SettingsFiles(app.chat, here=setup.engine_here),
-            archive=ChatArchive(app, setup.store),
-            session=session,
-            speed=PlaybackSpeed(app, session, pump),
-            pairs=PairLibrary(app, session, setup),
-            served=served,
-            server=EngineServer(app, served, setup.server, setup.serve_on),
-            race_ids=itertools.count(FIRST_RACE_ID),
-        )
+    def __init__(self, app: TerminalApp, setup: AppSetup, tick: Callable[[], object]) -> None:
+        self.app, self.setup, self.tick, self.chat = app, setup, tick, app.chat
+        self.chat.kept = setup.store is not None and setup.engine_here
+        self.pump = EventPump(tick)
+        self.garbage = GarbageCollection(lambda: self.pump.idle)
+        self.settings_files = SettingsFiles(self.chat, here=setup.engine_here)
+        self.archive = ChatArchive(app, setup.store)
+        self.session = EngineSession(app, self.pump, setup.link_factory)
+        self.speed = PlaybackSpeed(app, self.session, self.pump)
+        self.pairs = PairLibrary(app, self.session, setup)
+        self.served = ServedReplies(self.session, self.pump, app)
+        self.server = EngineServer(app, self.served, setup.server, setup.serve_on)
+        self.race_ids = itertools.count(FIRST_RACE_ID)
+        self.marks = ASCII if app.options.ascii else UNICODE

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from specchat.config import starting_pair, user_settings, users_models
 from specchat.config.file_reading import UNREADABLE
@@ -24,7 +25,9 @@ from specchat.tui.system.processes import OwnProcess, in_daemon_thread, own_comm
 from specchat.tui.text import numbers
 
 
-class _Pair(msgspec.Struct, frozen=True):
+class _Found(msgspec.Struct, frozen=True):
+    """A pair as the command writes it; empty `added`: it was not added yet."""
+
     name: str
     target: str
     draft: str | None
@@ -34,9 +37,16 @@ class _Pair(msgspec.Struct, frozen=True):
     free_bytes: int | None
     added: str
 
+    def info(self) -> PairInfo:
+        told: dict[str, Any] = {
+            name: visible(value) if isinstance(value, str) else value for name, value in asdict(self).items()
+        }
+        del told["added"]
+        return PairInfo(state="found", **told)
+
 
 class _Findings(msgspec.Struct, frozen=True):
-    pairs: list[_Pair]
+    pairs: list[_Found]
 
 
 class FoundPairs:
@@ -57,7 +67,7 @@ class FoundPairs:
                 found = msgspec.json.decode(b"".join(lines), type=_Findings)
             except UNREADABLE:
                 return
-            self.pairs = [_pair_info(pair) for pair in found.pairs if not pair.added]
+            self.pairs = [pair.info() for pair in found.pairs if not pair.added]
 
     async def add(self, name: str) -> None:
         """Add this pair to the user's models.toml.
@@ -80,19 +90,6 @@ class FoundPairs:
             return await process.run()
         finally:
             self._process = None
-
-
-def _pair_info(pair: _Pair) -> PairInfo:
-    return PairInfo(
-        name=visible(pair.name),
-        target=visible(pair.target),
-        draft=visible(pair.draft) if pair.draft else None,
-        state="found",
-        summary=visible(pair.summary),
-        disk_bytes=pair.disk_bytes,
-        needed_bytes=pair.needed_bytes,
-        free_bytes=pair.free_bytes,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

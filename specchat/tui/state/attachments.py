@@ -47,12 +47,10 @@ def inline(text: str, folder: Path) -> str:
 
     Raises UsageError where a file that is clearly meant does not exist or is not text.
     """
-    spoken = _MENTION.sub(lambda match: match.group()[1:] if match[1] else match.group(), text)
     blocks: dict[str, str] = {}
     for path in _mentioned_paths(text, folder):
-        lines = _read(_full(path, folder), path)
-        opened = f'<file path="{html.escape(path)}" lines="{len(lines)}">'
-        blocks[path] = "\n".join([opened, *lines, _CLOSE])
+        blocks[path] = _block(Attached(path, _read(_full(path, folder), path)))
+    spoken = _MENTION.sub(lambda match: match.group()[1:] if match[1] else match.group(), text)
     return "\n\n".join([spoken, *blocks.values()])
 
 
@@ -161,6 +159,11 @@ def _read(file: Path, said: str) -> tuple[str, ...]:
         raise UsageError(f"@{said} is not a text file (UTF-8)")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return tuple(text.removesuffix("\n").split("\n")) if text else ()
+
+
+def _block(file: Attached) -> str:
+    opened = f'<file path="{html.escape(file.path)}" lines="{len(file.lines)}">'
+    return "\n".join([opened, *file.lines, _CLOSE])
 
 
 def _blocks(lines: list[str]) -> list[tuple[int, int, str]]:

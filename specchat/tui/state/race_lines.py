@@ -8,9 +8,9 @@ from typing import Any
 from specchat.engine.client.model_race import MODEL_SIDES, ModelRace
 from specchat.engine.client.race import Kind, Race, Side, race_result, settings_line
 from specchat.engine.protocol.text import visible
-from specchat.tui.state.races import ALL, CategoryFigures, Playback, RacePlayback, RaceSeries
+from specchat.tui.state.races import ALL, CategoryFigures, Playback, RaceSeries
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrapped_lines
 
 NAMES: dict[Side, str] = {"plain": "plain decoding", "speculative": "speculation"}
 MARKS: dict[Kind, tuple[str, str]] = {
@@ -24,32 +24,23 @@ _LABEL = 16
 _ROLES: dict[Side, str] = {"plain": "target", "speculative": "drafted", "own": "drafted", "other": "target"}
 
 
-def head_lines(
-    playback: RacePlayback, pair: str, dtype: str, chosen: Mapping[str, Any], width: int
-) -> list[ScreenLine]:
+def head_lines(race: Race, pair: str, dtype: str, chosen: Mapping[str, Any], width: int) -> list[ScreenLine]:
     """The question, and the settings that are compared with plain decoding."""
-    race = playback.race
-    asked = " ".join(visible(race.messages[-1].content).split())
     settings = settings_line(race.settings or chosen, race.seed, dtype)
-    return [
-        [("race ", "accepted"), ("❯ ", "dim"), (cut(asked, max(1, width - 7)), "strong")],
-        [(cut(f"{visible(pair)} · {settings}", width), "dim")],
-    ]
+    return _head("race ", race, f"{visible(pair)} · {settings}", width)
 
 
-def model_head_lines(playback: Playback, settings: Mapping[str, Any], width: int) -> list[ScreenLine]:
+def model_head_lines(race: ModelRace, settings: Mapping[str, Any], width: int) -> list[ScreenLine]:
     """The question, and what is the same for both models."""
-    race = playback.race
-    asked = " ".join(visible(race.messages[-1].content).split())
     warmth = settings.get("temperature", 0)
     how = f"temperature {warmth:g}" if warmth else "greedy"
-    same = (
-        f"{how} · up to {settings.get('max_tokens', 0)} tokens · seed {race.seed} · each guesses in its pair's own way"
-    )
-    return [
-        [("race of two models ", "accepted"), ("❯ ", "dim"), (cut(asked, max(1, width - 21)), "strong")],
-        [(cut(same, width), "dim")],
-    ]
+    same = f"{how} · up to {settings.get('max_tokens', 0)} tokens · seed {race.seed}"
+    return _head("race of two models ", race, f"{same} · each guesses in its pair's own way", width)
+
+
+def _head(title: str, race: Race | ModelRace, compared: str, width: int) -> list[ScreenLine]:
+    asked = cut(" ".join(visible(race.messages[-1].content).split()), max(1, width - len(title) - 2))
+    return [[(title, "accepted"), ("❯ ", "dim"), (asked, "strong")], [(cut(compared, width), "dim")]]
 
 
 def column_title(race: ModelRace, side: Side) -> str:
@@ -67,44 +58,31 @@ def bar_lines(playback: Playback, width: int) -> list[ScreenLine]:
 
 
 def _bar_line(playback: Playback, side: Side, width: int) -> ScreenLine:
-    elapsed = playback.elapsed(side)
-    tokens = playback.tokens(side)
+    race, elapsed = playback.race, playback.elapsed(side)
+    tokens, seen = playback.tokens(side), playback.shown_rounds(side)
     figures = f"{tokens:>6,} tok {elapsed:>7.2f} s" if tokens else " " * 20
-    models = isinstance(playback.race, ModelRace)
+    name = visible(race.names[side]) if isinstance(race, ModelRace) else NAMES[side]
     if width >= 60:
         figures += f" {numbers.rate(tokens / elapsed):>5} tok/s" if tokens and elapsed > 0 else " " * 12
-        length = f"  τ {tokens / seen:.1f}" if (seen := playback.shown_rounds(side)) and side != "plain" else ""
-        figures += length.ljust(7)
-    elif models:  # without room for a bar, the speed and τ
-        seen = playback.shown_rounds(side)
+        figures += (f"  τ {tokens / seen:.1f}" if seen and side != "plain" else "").ljust(7)
+    elif isinstance(race, ModelRace):  # without room for a bar, the speed and τ
         figures = f"{numbers.rate(tokens / elapsed)} tok/s  τ {tokens / seen:.1f}" if seen and elapsed > 0 else ""
-    label = _name(playback, side) if width >= 60 or models else side
+    else:
+        name = side
     cells = _LABEL if width >= 60 else 12
-    label = "".join(text for text, _ in padded([(cut(label, cells - 1), "")], cells))
+    label = "".join(text for text, _ in padded([(cut(name, cells - 1), "")], cells))
     room = width - len(label) - len(figures) - 1
-    running = playback.race.running == side
-    line: ScreenLine = [(label, "strong" if running else "text")]
+    line: ScreenLine = [(label, "strong" if race.running == side else "text")]
     if room >= 4:
         full = playback.full_bar_tokens
         done = bar(tokens / full, room).rstrip()
-        ahead = "" if models else "╌" * (round(playback.length / full * room) - len(done))
+        ahead = "" if isinstance(race, ModelRace) else "╌" * (round(playback.length / full * room) - len(done))
         line += [(done, _ROLES[side]), (ahead, "line"), (" " * (room - len(done) - len(ahead) + 1), "")]
     return clip([*line, (figures, "text")], width)
 
 
-def _name(playback: Playback, side: Side) -> str:
-    race = playback.race
-    return visible(race.names[side]) if isinstance(race, ModelRace) else NAMES[side]
-
-
 def status_lines(playback: Playback, dtype: str, width: int, height: int) -> list[ScreenLine]:
-    lines = _status(playback, dtype)
-    screen_lines: list[ScreenLine] = []
-    for mark, text, role in lines:
-        for start, end in wrap(text, max(8, width - 2)):
-            lead = (mark, role) if not start else ("  ", "")
-            screen_lines.append([lead, (text[start:end].rstrip(), "strong" if mark == _OUTCOME else "text")])
-    return screen_lines[:height]
+    return [line for status in _status(playback, dtype) for line in _wrapped(*status, width)][:height]
 
 
 def _status(playback: Playback, dtype: str) -> list[tuple[str, str, str]]:
@@ -182,8 +160,11 @@ def outcome_text(playback: Playback, pair: str, dtype: str) -> str:
         lines = [" | ".join(column_title(race, side) for side in MODEL_SIDES) + f" · seed {race.seed}"]
     else:
         lines = [f"{pair} · {settings_line(race.settings, race.seed, dtype)}"]
-    lines += ["".join(text for text, _ in screen_line).rstrip() for screen_line in bar_lines(playback, 60)]
-    return "\n".join([*lines, *(text for _, text, _ in _status(playback, dtype))])
+    return "\n".join([*lines, *_texts(bar_lines(playback, 60)), *(text for _, text, _ in _status(playback, dtype))])
+
+
+def _texts(lines: Sequence[ScreenLine]) -> list[str]:
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
 
 
 def keys_line(left: str, right: str, width: int) -> ScreenLine:
@@ -201,16 +182,12 @@ _CATEGORY_CELLS = 12
 def progress_lines(
     series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any], width: int
 ) -> list[ScreenLine]:
-    compared = settings_line(settings, series.seed, dtype)
+    compared = f"{visible(pair)} · {settings_line(settings, series.seed, dtype)}"
     lead = f"{len(series.finished_races)} of {len(series.questions)} questions"
     if series.seconds is not None:
         lead = f"{len(series.finished_races)} questions, for {numbers.seconds(series.seconds)}"
-    room = max(4, width - len(lead) - 2)
-    lines: list[ScreenLine] = [
-        [(cut(f"{visible(pair)} · {compared}", width), "dim")],
-        [(bar(series.progress, room), "bar"), ("  ", ""), (lead, "text")],
-    ]
-    return [*lines, _state_line(series, width)]
+    done = bar(series.progress, max(4, width - len(lead) - 2))
+    return [[(cut(compared, width), "dim")], [(done, "bar"), ("  ", ""), (lead, "text")], _state_line(series, width)]
 
 
 def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
@@ -221,9 +198,8 @@ def table_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
     heads = ("plain", "tok/s", "×") if narrow else _HEADS
     lines = [_line("", heads, "dim", narrow)]
     for group in groups:
-        cells = _cells(group)
-        chosen = cells[:3] if narrow else cells
-        lines.append(_line(group.category, chosen, "strong" if group.category == ALL else "text", narrow))
+        cells = _cells(group)[: len(heads)]
+        lines.append(_line(group.category, cells, "strong" if group.category == ALL else "text", narrow))
     return [clip(line, width) for line in lines]
 
 
@@ -240,8 +216,7 @@ def outcome_lines(series: RaceSeries, width: int) -> list[ScreenLine]:
 
 def series_text(series: RaceSeries, pair: str, dtype: str, settings: Mapping[str, Any]) -> str:
     """The whole result as lines to copy."""
-    screen_lines = [*table_lines(series, 80), *outcome_lines(series, 1000)]
-    lines = ["".join(text for text, _ in screen_line).rstrip() for screen_line in screen_lines]
+    lines = _texts([*table_lines(series, 80), *outcome_lines(series, 1000)])
     return "\n".join([f"{pair} · {settings_line(settings, series.seed, dtype)}", *lines])
 
 
@@ -250,10 +225,9 @@ def _state_line(series: RaceSeries, width: int) -> ScreenLine:
         return [("■ ", "dim"), ("stopped; this is what was measured", "text")]
     if series.ended:
         return clip([("★ ", "bonus"), (_CAVEAT, "dim")], width)
-    race = series.race
-    doing = (
-        f"{NAMES[race.running]} writes" if race.running else "warming up" if race.phase == "warming" else "comparing"
-    )
+    doing = "warming up" if series.race.phase == "warming" else "comparing"
+    if running := series.race.running:
+        doing = f"{NAMES[running]} writes"
     asked = " ".join(series.question.prompt.split())
     return clip([("● ", "accepted"), (f"{doing} · ", "text"), (asked, "dim")], width)
 
@@ -288,5 +262,5 @@ def _proof(everything: CategoryFigures) -> tuple[Kind, str]:
 
 
 def _wrapped(mark: str, text: str, role: str, width: int) -> list[ScreenLine]:
-    pieces = [text[start:end].rstrip() for start, end in wrap(text, max(8, width - 2))]
-    return [[(mark if not place else "  ", role), (piece, "text")] for place, piece in enumerate(pieces)]
+    pieces, strength = wrapped_lines(text, max(8, width - 2)), "strong" if mark == _OUTCOME else "text"
+    return [[(mark if not place else "  ", role), (piece, strength)] for place, piece in enumerate(pieces)]

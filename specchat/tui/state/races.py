@@ -35,7 +35,7 @@ class Playback:
         self._skipped = False
 
     def heard(self) -> None:
-        """The race has taken an event."""
+        """The race has taken events."""
         if self._written_at is None and all(heat.finished for heat in self.race.heats.values()):
             self._written_at = self._clock(), min(heat.decode_s for heat in self.race.heats.values())
 
@@ -87,22 +87,6 @@ class Playback:
             then, shown_s = self._written_at
             return shown_s + self._clock() - then
         return min((heat.decode_s for heat in self.race.heats.values() if heat.finished is None), default=math.inf)
-
-
-class RacePlayback(Playback):
-    """The playback of a race of two methods."""
-
-    race: Race
-
-    def apply(self, event: Event) -> Command | None:
-        """Take one event; returns the next command to send, if any."""
-        command = self.race.hear(event)
-        self.heard()
-        return command
-
-    def stop(self) -> Command | None:
-        """The command that stops it; None if nothing runs."""
-        return self.race.stop()
 
 
 ALL = "all"
@@ -193,7 +177,7 @@ class RaceSeries:
         self.stopped = True
         return self.race.stop()
 
-    def apply(self, event: Event) -> Command | None:
+    def hear(self, event: Event) -> Command | None:
         if self.ended:
             return None
         command = self.race.hear(event)
@@ -211,10 +195,10 @@ class RaceSeries:
     def groups(self) -> list[CategoryFigures]:
         """The figures of every category that has a finished race, and of all together."""
         categories = dict.fromkeys(asked.category for asked, _ in self.finished_races)
-        groups = [
-            _figures_of(c, [race for asked, race in self.finished_races if asked.category == c]) for c in categories
-        ]
-        return [*groups, _figures_of(ALL, [race for _, race in self.finished_races])] if len(groups) > 1 else groups
+        parts = {name: [race for asked, race in self.finished_races if asked.category == name] for name in categories}
+        if len(parts) > 1:
+            parts[ALL] = [race for _, race in self.finished_races]
+        return [_figures_of(name, races) for name, races in parts.items()]
 
     def _race(self) -> Race:
         number = len(self.finished_races)
@@ -225,26 +209,23 @@ class RaceSeries:
 
 def _figures_of(category: str, races: Sequence[Race]) -> CategoryFigures:
     plain, other = [race.plain for race in races], [race.speculative for race in races]
+    (plain_tokens, plain_s), (tokens, other_s) = _totals(plain), _totals(other)
     equal_s = sum(race.plain.decode_s / race.ratio if race.ratio else 0.0 for race in races)
     return CategoryFigures(
         category=category,
         races=len(races),
-        plain_tokens_per_s=_ratio(_tokens(plain), _seconds(plain)),
-        tokens_per_s=_ratio(_tokens(other), _seconds(other)),
-        ratio=_ratio(_seconds(plain), equal_s),
-        acceptance_length=_ratio(_tokens(other), sum(len(heat.rounds) for heat in other)),
+        plain_tokens_per_s=_ratio(plain_tokens, plain_s),
+        tokens_per_s=_ratio(tokens, other_s),
+        ratio=_ratio(plain_s, equal_s),
+        acceptance_length=_ratio(tokens, sum(len(heat.rounds) for heat in other)),
         same=sum(race.same for race in races),
         sound=all(race.sound for race in races),
         promised=all(race.promised for race in races),
     )
 
 
-def _tokens(heats: Sequence[Heat]) -> int:
-    return sum(len(heat.tokens) for heat in heats)
-
-
-def _seconds(heats: Sequence[Heat]) -> float:
-    return sum(heat.decode_s for heat in heats)
+def _totals(heats: Sequence[Heat]) -> tuple[int, float]:
+    return sum(len(heat.tokens) for heat in heats), sum(heat.decode_s for heat in heats)
 
 
 def _ratio(amount: float, of: float) -> float:

@@ -13,11 +13,11 @@ import threading
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from specchat.engine.protocol.events import Ready
 from specchat.engine.protocol.text import visible
@@ -206,25 +206,14 @@ def wants_every_core(ready: Ready) -> bool:
 
 async def in_daemon_thread(job: Callable[[], T]) -> T:
     """What a function returns or raises, on a thread that does not keep the app from ending."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(cast(T, result))
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # it cannot be cancelled any more
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = job()
-        except Exception as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, error)
+            future.set_result(job())
+        except Exception as error:
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)

@@ -10,7 +10,7 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.stats_lines import StatsFacts, stats_lines
 from specchat.tui.text.cells import ScreenLine, last_wrapped_lines, width_of
 from specchat.tui.text.key_names import hint
-from specchat.tui.tree import ASCII, UNICODE, draw, picture_of
+from specchat.tui.tree import UNICODE, Marks, draw, picture_of
 from specchat.tui.tree.panel_lines import summary_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 
@@ -22,9 +22,9 @@ class TreeStrip(PaintedLines):
     TreeStrip { height: 1; padding: 0 1; }
     """
 
-    def __init__(self, *, ascii_marks: bool = False, id: str | None = None) -> None:
+    def __init__(self, marks: Marks = UNICODE, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._marks = ASCII if ascii_marks else UNICODE
+        self._marks = marks
         self._round: RoundDone | None = None
         self._figures: Figures | None = None
         self._upto: int | None = None

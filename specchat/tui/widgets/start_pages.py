@@ -11,7 +11,6 @@ from specchat.engine.client.replay import Recording
 from specchat.engine.protocol.events import RoundDone
 from specchat.errors import RecordingError
 from specchat.tui.services.context import AppServices
-from specchat.tui.tree import Marks
 from specchat.tui.tree.growing_tree import GrowingTree
 from specchat.tui.widgets.tour import TourView
 from specchat.tui.widgets.transcript import Transcript
@@ -22,8 +21,8 @@ from specchat.tui.widgets.welcome import Welcome
 class StartPages:
     """Mounts and removes the two pages in the transcript."""
 
-    def __init__(self, context: AppServices, transcript: Transcript, panel: TreePanel, marks: Marks) -> None:
-        self._context, self._transcript, self._panel, self._marks = context, transcript, panel, marks
+    def __init__(self, context: AppServices, transcript: Transcript, panel: TreePanel) -> None:
+        self._context, self._transcript, self._panel = context, transcript, panel
         self._tree: GrowingTree | None = None
         self._timer: Timer | None = None  # of the next picture
 
@@ -47,7 +46,7 @@ class StartPages:
         return not self._transcript.views and self._context.session.player is None
 
     async def show_welcome(self) -> None:
-        await self._transcript.mount(Welcome(self._context.chat, self._marks, lambda: self._panel.plays))
+        await self._transcript.mount(Welcome(self._context.chat, self._context.marks, lambda: self._panel.plays))
         self._play()
 
     def show_recorded_tree(self) -> None:

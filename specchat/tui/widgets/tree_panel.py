@@ -15,7 +15,7 @@ from specchat.engine.protocol.events import RoundDone
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.text.cells import ScreenLine, paragraph
 from specchat.tui.text.key_names import bind
-from specchat.tui.tree import ASCII, UNICODE, Drawing, Mode, SteadyDrawing, fitting_mode, picture_of
+from specchat.tui.tree import UNICODE, Drawing, Marks, Mode, SteadyDrawing, fitting_mode, picture_of
 from specchat.tui.tree.growing_tree import LOWEST, NARROWEST, GrowingTree, growing_tree_lines
 from specchat.tui.tree.node_details import Step, neighbour
 from specchat.tui.tree.panel_lines import (
@@ -86,9 +86,9 @@ class TreePanel(PaintedLines, can_focus=True):
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` chooses by the size."""
 
-    def __init__(self, *, ascii_marks: bool = False, id: str | None = None) -> None:
+    def __init__(self, marks: Marks = UNICODE, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._marks = ASCII if ascii_marks else UNICODE
+        self._marks = marks
         self._rounds: Sequence[RoundDone] = ()
         self._frozen = False
         self._pace = self._empty = ""
