@@ -212,7 +212,7 @@ def test_the_chats_that_were_kept(snap_compare, tmp_path, size):
         archive.start()
         await pilot.pause()
         now = datetime(2026, 1, 31, 12, tzinfo=UTC)
-        await app.push_screen(ChatsScreen(archive, app.key_of, "", "haiku", lambda: now))
+        await app.push_screen(ChatsScreen(archive, "", "haiku", lambda: now))
         await wait_for(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.name == "_load"))
         await pilot.press("tab")
         await pilot.pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 from driving import driving
@@ -13,6 +14,8 @@ from specchat.errors import ConfigError
 from specchat.tui.screens.trainings import TrainForm
 from specchat.tui.services.training_runner import TrainingRunner
 from specchat.tui.state.chat import Chat
+
+APP = SimpleNamespace(chat=Chat())
 
 
 @pytest.fixture
@@ -59,14 +62,14 @@ async def test_the_drafter_to_begin_with_is_asked_for_and_remembered(trainer):
         await d.pilot.press("down", *"smol-hydra", "enter")
         await d.until("42 %")
         assert "--from=smol-hydra" in trainer.asked[0]
-    runner = TrainingRunner(Chat(), trainer.folder / "training.json", redraw=None, run=None, ended=None)
+    runner = TrainingRunner(APP, trainer.folder / "training.json", ended=None)
     assert runner.unfinished().start == "smol-hydra"
 
 
 def test_what_an_older_specchat_noted_of_a_training_begins_with_nothing(tmp_path):
     note = tmp_path / "training.json"
     note.write_text('{"pair":"smol","drafter":"hydra","prompts":"self","tokens":9000,"hours":0.0,"name":"mine"}')
-    choices = TrainingRunner(Chat(), note, redraw=None, run=None, ended=None).unfinished()
+    choices = TrainingRunner(APP, note, ended=None).unfinished()
     assert choices.start == ""
     assert not [word for word in choices.words(resume=True) if word.startswith("--from")]
 
@@ -90,7 +93,7 @@ def test_of_a_large_note_only_as_much_is_read_as_a_note_may_hold(tmp_path):
     file = tmp_path / "training.json"
     with file.open("wb") as note:
         note.truncate(64 << 20)
-    runner = TrainingRunner(Chat(), file, redraw=lambda: None, run=lambda task: None, ended=lambda: None)
+    runner = TrainingRunner(APP, file, ended=None)
     tracemalloc.start()
     try:
         with pytest.raises(ConfigError, match="holds no training"):

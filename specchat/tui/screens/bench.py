@@ -52,16 +52,15 @@ class BenchScreen(RunScreen):
             raise UsageError("no questions come with this installation")
         self._begin(questions, seed(context.chat), seconds)
         self._copied = False
-        self._box = Vertical()
         self._views = (
             LinesView(lambda w, h: progress_lines(self.series, *self.about, w), id="progress"),
             LinesView(lambda w, h: _fitting(table_lines(self.series, w), h), id="table"),
             LinesView(lambda w, h: outcome_lines(self.series, w), id="outcome"),
         )
+        self._box = Vertical(*self._views)
 
     def compose(self) -> ComposeResult:
-        with self._box:
-            yield from self._views
+        yield self._box
 
     def on_mount(self) -> None:
         self._box.border_title = "bench"

@@ -45,7 +45,7 @@ class ChatView(MainScreen):
         """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")
         self.context, self.chat = context, context.chat
-        chat, app = context.chat, context.app
+        chat = context.chat
         self.transcript = Transcript(id="transcript")
         self.tree_panel = TreePanel(context.marks, id="tree")
         self.start_pages = StartPages(context, self.transcript, self.tree_panel)
@@ -56,12 +56,12 @@ class ChatView(MainScreen):
         self.prompt = Prompt(history, id="prompt")
         self.command_list = CommandMenu(self.prompt, commands, id="commands")
         self.system_line = SystemLine(chat, id="system")
-        self.status = StatusBar(chat, app.key_of, id="status")
+        self.status = StatusBar(chat, id="status")
         self.notice = RemarkLine(chat, id="notice")
-        self.queued_message = QueuedMessage(chat, app.key_of, id="waiting")
+        self.queued_message = QueuedMessage(chat, id="waiting")
         self.served_line = ServedLine(chat, id="served")
-        self.alert = Alert(app.key_of, id="alert")
-        self.replay_bar = ReplayBar(app.key_of, id="replay")
+        self.alert = Alert(id="alert")
+        self.replay_bar = ReplayBar(id="replay")
         self.animation = RoundAnimation(context, self.tree_panel, self.tree_strip, self.subtitle, self.transcript)
         self.tree_title = ""  # what the tree's title begins with
         self.choice = ""  # why the user has to choose what to leave out of the context; empty: nothing is asked
@@ -85,10 +85,6 @@ class ChatView(MainScreen):
     def form(self) -> SettingsForm:
         screen = self.context.app.screen
         return screen.form if isinstance(screen, SettingsScreen) else self.settings_form
-
-    @property
-    def settings_shown(self) -> bool:
-        return self.has_class("-settings") or isinstance(self.context.app.screen, SettingsScreen)
 
     def leave_chat(self) -> None:
         """Stop the running reply, and empty the chat, which stays where chats are kept."""

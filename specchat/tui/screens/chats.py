@@ -26,7 +26,7 @@ from specchat.tui.state import stored_chat
 from specchat.tui.system.desktop import format_of, named_path, stem_of, write_new_file
 from specchat.tui.text import numbers
 from specchat.tui.text.cells import cut
-from specchat.tui.text.key_names import bind
+from specchat.tui.text.key_names import bind, label_of
 from specchat.tui.widgets.prompt import LineInput
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -67,17 +67,12 @@ class ChatsScreen(Page[str | None]):
     def __init__(
         self,
         archive: ChatArchive,
-        key_of: Callable[[str], str],
         words: str = "",
         current: str = "",
         now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
     ) -> None:
         super().__init__()
-        self._archive = archive
-        self._key_of = key_of
-        self._words = words
-        self._current = current
-        self._now = now
+        self._archive, self._words, self._current, self._now = archive, words, current, now
         self._found: list[Summary] = []
         self._asked = ""  # the action that the input at the bottom is for
         self._remark = TintedText(classes="remark")
@@ -153,9 +148,12 @@ class ChatsScreen(Page[str | None]):
             return
         line = self.query_one("#ask", Input)
         self._asked = what
-        line.value = chat.title if what == "rename" else f"{stem_of(chat.title, chat.id)}.md"
-        line.placeholder = "a name for this chat" if what == "rename" else "a file: .md, .html or .json"
-        self._say("a new name:" if what == "rename" else "to a file: .md, .html or .json")
+        if what == "rename":
+            line.value, line.placeholder, said = chat.title, "a name for this chat", "a new name:"
+        else:
+            kinds = "a file: .md, .html or .json"
+            line.value, line.placeholder, said = f"{stem_of(chat.title, chat.id)}.md", kinds, f"to {kinds}"
+        self._say(said)
         self.add_class("-asking")
         line.focus()
 
@@ -175,10 +173,8 @@ class ChatsScreen(Page[str | None]):
         except SpecchatError as error:
             self._say(str(error), "warn")
             return
-        if deleted:
-            self._say(f"deleted {cut(visible(chat.title), 40)!r} · {self._key('undo')} brings it back")
-        else:
-            self._say(f"{cut(visible(chat.title), 40)!r} is back")
+        title = repr(cut(visible(chat.title), 40))
+        self._say(f"deleted {title} · {self._key('undo')} brings it back" if deleted else f"{title} is back")
         self._load()
 
     async def _rename(self, chat: Summary, title: str) -> None:
@@ -235,7 +231,7 @@ class ChatsScreen(Page[str | None]):
         return Content.assemble((mark, style), (title, "bold"), gap, (told, "$quiet-color"), "\n  ", preview, "\n")
 
     def _key(self, id: str) -> str:
-        return self._key_of(f"chats.{id}").split(", ")[0]
+        return label_of(self, f"chats.{id}").split(", ")[0]
 
     def _say(self, text: str, role: str = "dim") -> None:
         self._remark.display = bool(text)

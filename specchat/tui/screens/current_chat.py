@@ -30,14 +30,14 @@ class CurrentChat:
 
     async def begin(self, said: str = "") -> None:
         waiting = self._context_limit.leave_chat()
-        await self._view.begin_chat(_joined(said, waiting))
+        await self._view.begin_chat(" · ".join(filter(None, (said, waiting))))
 
     def choose(self, words: str = "") -> None:
         """Let the user choose a stored chat that contains these words, and go on with it.
 
         Where the chat on the screen is deleted there, a new one takes its place.
         """
-        if self._session.player is not None or not self._archive.has_file:
+        if self._session.player is not None or self._archive.path is None:
             why = self._app.recording_reason if self._session.player else "chats are not kept here"
             self._app.say(why, "warn")
             return
@@ -53,7 +53,7 @@ class CurrentChat:
             else:
                 self._context.tick()  # a queued message is not sent to a chat that is deleted, but restored it may be
 
-        self._app.push_screen(ChatsScreen(self._archive, self._app.key_of, words, self._chat.id), chosen)
+        self._app.push_screen(ChatsScreen(self._archive, words, self._chat.id), chosen)
 
     async def open(self, id: str) -> None:
         """Go on with a stored chat; why it cannot be opened is shown as a remark."""
@@ -62,6 +62,9 @@ class CurrentChat:
     async def _open(self, id: str) -> None:
         draft = await self._archive.open(id, self._leave)
         await self.show()
+        self._put_draft(draft)
+
+    def _put_draft(self, draft: str) -> None:
         if draft and not self._view.prompt.text:
             self._view.prompt.write(draft)
             self._archive.keep_draft("")
@@ -89,16 +92,12 @@ class CurrentChat:
             key = self._app.key_of("pair")
             other = visible(chat.written_with)
             loads = f"{f'{key} Enter or ' if key else ''}/pair {other} loads it"
-            note = f"this chat was written with {other}; {chat.engine.pair} is loaded; {loads}"
-            await self._app.note(note)
+            await self._app.note(f"this chat was written with {other}; {chat.engine.pair} is loaded; {loads}")
 
     async def offer_draft(self) -> None:
         """The app begins with a new chat: put what was not sent in the last one into the prompt."""
         with suppress(StoreError):  # it stays where it is kept, for the next start
-            draft = await self._archive.ask(lambda chats: chats.draft(None))
-            if draft and not self._view.prompt.text:
-                self._view.prompt.write(draft)
-                self._archive.keep_draft("")
+            self._put_draft(await self._archive.ask(lambda chats: chats.draft(None)))
 
     async def watch_demo(self) -> None:
         """Play the recording instead of talking to the engine; raises UsageError while other programs use that."""
@@ -112,7 +111,7 @@ class CurrentChat:
         if self._aside is None:
             self._aside = (self._session.detach(), set_aside(self._chat))
         await self.begin()
-        await self._session.connect_to(lambda wake: Player(recording, wake))
+        await self._session.connect(lambda wake: Player(recording, wake))
 
     async def leave_replay(self) -> None:
         """Return to the chat and the engine; end the app if it was started to play a recording."""
@@ -155,7 +154,3 @@ class CurrentChat:
     def _leave(self) -> None:
         self._remark = self._context_limit.leave_chat()
         self._view.leave_chat()
-
-
-def _joined(*remarks: str) -> str:
-    return " · ".join(filter(None, remarks))

@@ -25,14 +25,9 @@ class LessonView(TourView):
     pages = len(TITLES)
 
     def __init__(
-        self,
-        key_of: Callable[[str], str],
-        facts: Callable[[], LessonFacts],
-        turned: Callable[[int], None],
-        first: int,
-        marks: Marks,
+        self, facts: Callable[[], LessonFacts], turned: Callable[[int], None], first: int, marks: Marks
     ) -> None:
-        super().__init__(key_of)
+        super().__init__()
         self._facts, self._turned, self.page, self._marks = facts, turned, first, marks
 
     def on_mount(self) -> None:
@@ -67,8 +62,7 @@ class Lessons:
         if argument and not (argument.isdecimal() and len(argument) == 1 and 1 <= int(argument) <= len(TITLES)):
             named = ", ".join(f"{number} {title.lower()}" for number, title in enumerate(TITLES, 1))
             raise UsageError(f"/lesson takes a number: {named}")
-        first, key_of = int(argument or 1) - 1, self._context.app.key_of
-        page = LessonView(key_of, self._facts, self._ask_for, first, self._context.marks)
+        page = LessonView(self._facts, self._ask_for, int(argument or 1) - 1, self._context.marks)
         await self._view.start_pages.show_tour(page)
         self._view.prompt.focus()
 

@@ -96,17 +96,17 @@ class SidePanel:
             return
         view, stats = self._view, self._view.stats
         all_shown, hidden = view.has_class("-all-stats"), view.has_class("-no-stats")
-        if not self._stats_have_room:
+        if not self._has_room or view.has_class("-h14") or view.has_class("-settings"):
             self._app.push_screen(FiguresScreen(lambda: stats.facts))
         elif all_shown and stats.left_out:
-            self._app.push_screen(FiguresScreen(lambda: stats.facts), self._figures_closed)
+
+            def closed(goes_on: bool | None) -> None:
+                if goes_on:
+                    self._set_stats(all_shown=False, hidden=True)
+
+            self._app.push_screen(FiguresScreen(lambda: stats.facts), closed)
         else:
             self._set_stats(all_shown=not all_shown and not hidden, hidden=all_shown)
-
-    async def _figures_closed(self, goes_on: bool | None) -> None:
-        """The page with all figures is closed; `goes_on`: the figures beside the chat are hidden next."""
-        if goes_on:
-            self._set_stats(all_shown=False, hidden=True)
 
     def _set_stats(self, *, all_shown: bool, hidden: bool) -> None:
         self._view.set_class(all_shown, "-all-stats")
@@ -137,10 +137,6 @@ class SidePanel:
         found = self._chat.reply_turn(turn) if turn else None
         self._chat.shown_rounds.look_at(found.reply if found else None)
         self._app.redraw()
-
-    @property
-    def _stats_have_room(self) -> bool:
-        return self._has_room and not any(self._view.has_class(other) for other in ("-h14", "-settings"))
 
     def _update(self) -> None:
         empty = self._view.has_class("-no-tree", "-no-stats") and not self._view.has_class("-settings")

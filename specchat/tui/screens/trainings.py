@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -96,7 +97,7 @@ class TrainForm(Page[TrainingChoices | None]):
         except SpecchatError as error:
             self._say([(f"✕ {error}", "bad")])
             return None
-        words = [*estimate_text(cost.disk_bytes, cost.seconds, cost.free_bytes)]
+        words = estimate_text(cost.disk_bytes, cost.seconds, cost.free_bytes)
         self._say([*words, *([("\n" + _CHATS_ARE_READ, "warn")] if request.prompts == CHATS else [])])
         return request
 
@@ -108,15 +109,8 @@ class TrainForm(Page[TrainingChoices | None]):
             limit = float(hours or "0")
         except ValueError:
             raise UsageError(f"hours: {hours} is not a number") from None
-        return TrainingChoices(
-            pair=self._first.pair,
-            drafter=self._text("drafter"),
-            prompts=self._text("prompts"),
-            tokens=int(tokens),
-            hours=limit,
-            name=self._text("name"),
-            start=self._text("start"),
-        )
+        words = {id: self._text(id) for id in ("drafter", "prompts", "name", "start")}
+        return TrainingChoices(pair=self._first.pair, tokens=int(tokens), hours=limit, **words)
 
     def _text(self, id: str) -> str:
         return self.query_one(f"#{id}", Input).value.strip()
@@ -150,19 +144,14 @@ class TrainingScreen(Page[None]):
         """The screen; `answer` is called with what the user wants to happen."""
         super().__init__()
         self._training, self._answer = training, answer
-        self._box = Vertical()
         self._view = LinesView(lambda width, height: training_lines(self._training, width, height))
+        self._box = Vertical(self._view)
 
     def compose(self) -> ComposeResult:
-        with self._box:
-            yield self._view
+        yield self._box
 
     def on_mount(self) -> None:
-        self._draw()
-
-    def show(self) -> None:
-        if self.is_mounted:
-            self._draw()
+        self.show()
 
     def action_stop(self) -> None:
         if not self._training.ended:
@@ -177,7 +166,9 @@ class TrainingScreen(Page[None]):
         judged = self._training.judged
         return self._training.phase == "done" and judged is not None and bool(judged.best) and not self._training.used
 
-    def _draw(self) -> None:
+    def show(self) -> None:
+        if not self.is_mounted:
+            return
         request = self._training.request
         self._box.border_title = visible(f"{request.name}: {request.drafter} for {request.pair}")
         close = hint(self, "training.close", "closes" if self._training.ended else "closes, the training goes on")
@@ -196,13 +187,7 @@ class Trainings:
     def __init__(self, view: ChatView) -> None:
         self._view, self._chat, self._app = view, view.chat, view.context.app
         self._here = view.context.setup.training
-        self.runner = TrainingRunner(
-            self._chat,
-            self._here.unfinished if self._here else None,
-            redraw=self._app.redraw,
-            run=self._app.run_in_background,
-            ended=self._on_end,
-        )
+        self.runner = TrainingRunner(self._app, self._here.unfinished if self._here else None, self._on_end)
         self._screen: TrainingScreen | None = None
 
     async def train(self, argument: str) -> None:
@@ -286,9 +271,7 @@ class Trainings:
 
     def _show(self) -> None:
         assert self._chat.background.training is not None, "there is something to show"
-        self._screen = TrainingScreen(
-            self._chat.background.training, lambda what: self._app.call_later(self._answer, what)
-        )
+        self._screen = TrainingScreen(self._chat.background.training, partial(self._app.call_later, self._answer))
         self._app.push_screen(self._screen, self._left)
 
     async def _answer(self, what: TrainingAction) -> None:
@@ -306,12 +289,9 @@ class Trainings:
         name = training.request.name
         if training.phase == "failed":
             self._app.say(f"{name} was not trained: {training.problem}", "bad")
-        elif self._screen is None and training.phase == "done" and self._undisturbed:
-            self._show()
         elif training.phase == "done":
-            self._app.say(f"{name} is trained; /train shows what it is worth", "good")
-
-    @property
-    def _undisturbed(self) -> bool:
-        at_rest = self._app.screen is self._view and not self._chat.writing
-        return at_rest and not self._view.prompt.text
+            at_rest = self._app.screen is self._view and not self._chat.writing and not self._view.prompt.text
+            if self._screen is None and at_rest:
+                self._show()
+            else:
+                self._app.say(f"{name} is trained; /train shows what it is worth", "good")

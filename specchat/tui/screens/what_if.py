@@ -243,7 +243,8 @@ class WhatIfs:
 
     def _pending(self) -> tuple[Reply | None, dict[str, Any]]:
         """The last reply, and what changed since; nothing where no form shows it."""
-        reply = self._chat.last_reply() if self._view.settings_shown else None
+        shown = self._view.has_class("-settings") or self._view.form is not self._view.settings_form
+        reply = self._chat.last_reply() if shown else None
         return reply, {} if reply is None else changes_since(reply, self._chat.engine.settings)
 
     def _about(self, reply: Reply | None, changes: Mapping[str, Any]) -> object:

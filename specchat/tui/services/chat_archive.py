@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ class ChatArchive:
         self.problem = ""  # one line: why nothing can be saved
         self.deleted: list[records.Summary] = []  # chats that the user deleted since the start, the last one last
         self._app, self._on_screen = app, app.chat
-        self._path = path
+        self.path = path
         self._writer: Writer | None = None
         self._chat = ""  # the id of the chat that the following fields are about
         self._record: records.ChatRecord | None = None  # as it was last written
@@ -42,15 +43,11 @@ class ChatArchive:
         self._deleted = False  # the user deleted it, but may continue it
         self._unfinished: dict[str, tuple[str, Turn]] = {}  # replies that are still growing, each with its chat
 
-    @property
-    def has_file(self) -> bool:
-        return self._path is not None
-
     def start(self) -> None:
         """Open the file for writing; the app is running."""
-        if self._path is not None:
+        if self.path is not None:
             self._writer = Writer(
-                self._path,
+                self.path,
                 remark=lambda text: self._on_app_thread(self._app.note, text, "warn"),
                 problem=lambda text: self._on_app_thread(self._set_problem, text),
                 anew=lambda: self._on_app_thread(self._put_everything),
@@ -64,16 +61,15 @@ class ChatArchive:
         if chat.id != self._chat:
             self._put_replies(writer)
             self._chat, self._record, self._known, self._deleted = chat.id, None, set(), False
-        turns = self._on_screen.turns
-        first = len(turns)
-        while first and turns[first - 1].id not in self._known:
-            first -= 1
-        fresh = list(turns[first:])
+        fresh = [*takewhile(lambda turn: turn.id not in self._known, reversed(chat.turns))][::-1]
         record = record_of(chat, self._record.updated if self._record and not fresh else records.now())
         if fresh or (self._known and not self._deleted and record != self._record):
             self._record, self._deleted = record, False
             self._known.update(turn.id for turn in fresh)
-            writer.put(partial(_add, record, [_fresh_message(turn) for turn in fresh]))
+            messages = [
+                message_with_rounds(turn) if turn.reply and turn.reply.stop else message_of(turn) for turn in fresh
+            ]
+            writer.put(partial(_add, record, messages))
         growing = (turn for turn in chat.turns[-1:] if turn.reply and not turn.reply.stop and turn.id in self._known)
         self._unfinished.update({turn.id: (chat.id, turn) for turn in growing})
         self._put_replies(writer)
@@ -91,7 +87,7 @@ class ChatArchive:
 
     async def ask(self, question: Callable[[Chats], _T]) -> _T:
         """Run a query on a thread; raises StoreError where the file cannot be read."""
-        writer, path = self._require_writer(), self._path
+        writer, path = self._require_writer(), self.path
         assert path is not None, "there is a writer only where there is a path"
 
         def read() -> _T:
@@ -195,11 +191,6 @@ class ChatArchive:
         if self._writer is not None and self._record is not None:
             turns = list(self._on_screen.branches)
             self._writer.put(partial(_add, self._record, [message_with_rounds(turn) for turn in turns]))
-
-
-def _fresh_message(turn: Turn) -> records.StoredMessage:
-    """A turn that was not written before; a reply may have ended already."""
-    return message_with_rounds(turn) if turn.reply and turn.reply.stop else message_of(turn)
 
 
 def _add(record: records.ChatRecord, messages: list[records.StoredMessage], chats: Chats, name: str) -> None:

@@ -71,8 +71,7 @@ class ServedReplies:
         """
         if self._chat.engine.phase in ("dead", "failed"):
             raise EngineError("the app has no engine at present")
-        guest = GuestLink(wake, self._wake)
-        self._arrived.put(guest)
+        self._arrived.put(guest := GuestLink(wake, self._wake))
         return guest
 
     def dispatch(self, events: Sequence[Event]) -> tuple[bool, list[Event]]:
@@ -94,24 +93,20 @@ class ServedReplies:
 
     def ask_next(self) -> None:
         """Ask the engine for the reply that waits, if nothing else needs the engine; else let the screen say so."""
-        self._ask_next()
+        waiting, chat = self._waiting, self._chat
+        if waiting is not None and chat.can_generate and chat.queued is None and not chat.background.racing:
+            settings = chat.engine.settings
+            apart = {name: value for name, value in self._changes.items() if settings.get(name) != value}
+            chat.served = ServedReply(next(self._ids), self.client, apart=bool(apart))
+            self._running, self._waiting, self._stopped_by_guest = waiting, None, False
+            self._send(replace(waiting, id=chat.served.id, apart=apart or None))
         waits = self.client if self._waiting is not None else ""
-        if waits != self._chat.background.waiting_client:
-            self._chat.background.waiting_client, self._new_on_screen = waits, True
+        if waits != chat.background.waiting_client:
+            chat.background.waiting_client, self._new_on_screen = waits, True
             self._wake()
 
-    def _ask_next(self) -> None:
-        waiting, chat = self._waiting, self._chat
-        if waiting is None or not chat.can_generate or chat.queued is not None or chat.background.racing:
-            return
-        settings = chat.engine.settings
-        apart = {name: value for name, value in self._changes.items() if settings.get(name) != value}
-        chat.served = ServedReply(next(self._ids), self.client, apart=bool(apart))
-        self._running, self._waiting, self._stopped_by_guest = waiting, None, False
-        self._send(replace(waiting, id=chat.served.id, apart=apart or None))
-
     def _pass_on(self, event: Event) -> None:
-        served, guest = self._chat.served, self._guest
+        served = self._chat.served
         if isinstance(event, Changed) and served is not None and served.running:
             served.apply(event)
         if _is_served(event) and served is not None:
@@ -122,14 +117,11 @@ class ServedReplies:
                 self._answer(replace(event, id=self._running.id))
             if isinstance(event, Finished | Failed):
                 self._running = None
-        elif isinstance(event, Ready):
+        elif isinstance(event, Ready) or (isinstance(event, Failed) and event.during == "load" and self._loading):
             self._answer(event)
             self._loading = False
-        elif isinstance(event, Changed) and guest is not None and (ready := self._chat.engine.ready) is not None:
+        elif isinstance(event, Changed) and (ready := self._chat.engine.ready) is not None:
             self._answer(replace(ready, settings=event.settings, loss=event.loss))
-        elif isinstance(event, Failed) and event.during == "load" and self._loading:
-            self._answer(event)
-            self._loading = False
         elif isinstance(event, Died):
             if served is not None and served.running:
                 served.apply(Failed("EngineError", "the engine died", id=served.id))
@@ -229,16 +221,15 @@ class EngineServer:
             raise UsageError("this app has no engine that others could use")
         if self._chat.engine.phase != "ready":
             raise UsageError("no pair is ready; its engine can be shared once it is loaded")
-        return self._start(port, self._served.connect, self._on_asked, self._on_end)
+        return self._start(
+            port, self._served.connect, self._on_asked, lambda why: self._app.call_later(self._ended, why)
+        )
 
     def _on_asked(self, client: str) -> None:
         self._served.client = client
 
-    def _on_end(self, why: str) -> None:
-        """The server has ended by itself; called from its thread."""
-        self._app.call_later(self._ended, why)
-
     def _ended(self, why: str) -> None:
+        """The server has ended by itself."""
         if self._running is not None:
             self.stop()
             self._app.redraw()

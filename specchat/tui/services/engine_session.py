@@ -29,7 +29,7 @@ class EngineSession:
 
     @property
     def engine_pid(self) -> int:
-        """The engine's process, if it runs on this machine; else 0."""
+        """0 for an engine on another machine."""
         hello, link = self._chat.engine.hello, self.link
         return link.pid if isinstance(link, Engine) and hello is not None and hello.pid == link.pid else 0
 
@@ -48,9 +48,6 @@ class EngineSession:
                 self.send_held(all=True)
             self.link.send(command)
         return self.link is not None
-
-    async def connect(self) -> None:
-        await self.connect_to(self._factory)
 
     async def reconnect(self) -> None:
         if self._chat.engine.phase == "failed":
@@ -154,13 +151,15 @@ class EngineSession:
         if self.link is not None:
             self.link.close()
 
-    async def connect_to(self, factory: LinkFactory) -> None:
+    async def connect(self, factory: LinkFactory | None = None) -> None:
+        """Talk to what this starts, the engine as a rule."""
+        start = factory or self._factory
         old, self.link = self.link, None
         if old is not None:
             await asyncio.to_thread(old.close)
         self._chat.engine.phase, self._chat.engine.problem = "starting", ""
         try:
-            self.link = await self._priority.start(lambda: factory(self._pump.wake))
+            self.link = await self._priority.start(lambda: start(self._pump.wake))
         except SpecchatError as error:
             self._chat.engine.phase, self._chat.engine.problem = "dead", str(error)
             self._app.redraw()

@@ -24,7 +24,7 @@ from specchat.tui.state.chat import Chat
 from specchat.tui.system import desktop
 from specchat.tui.system.terminal import ExitGuard, bounded
 from specchat.tui.text.cells import cut
-from specchat.tui.text.key_names import hint, names_of
+from specchat.tui.text.key_names import hint, label_of
 from specchat.tui.text.line_filters import AsciiFilter, BrowserGlyphFilter, ControlCodeFilter
 from specchat.tui.text.theme import DARK, MONO, OWN
 from specchat.tui.textual_patches.fixed_app import FixedApp, take_pastes_whole
@@ -81,7 +81,6 @@ class TerminalApp(FixedApp):
             self.say(str(error), "warn")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """The filters that every line passes before it is shown."""
         filters = [*super().get_line_filters(), self._control_codes, *self._glyphs]
         return filters if self._ascii is None else [*filters, self._ascii]
 
@@ -111,7 +110,6 @@ class TerminalApp(FixedApp):
 
     @property
     def size(self) -> Size:
-        """The window's size, within what can be drawn."""
         return bounded(super().size)
 
     def on_resize(self, event: Resize) -> None:
@@ -135,21 +133,17 @@ class TerminalApp(FixedApp):
             self.say(problem, "warn")
 
     def key_of(self, id: str) -> str:
-        """The keys of a binding as people write them; empty where it has none."""
-        return names_of(self.key_table.get(id, ()))
+        return label_of(self, id)
 
     def key_hint(self, id: str, does: str, before: str = "") -> str:
-        """`Esc closes`, after `before`: a binding's first key and what it does; empty where it has no key."""
         return hint(self, id, does, before)
 
     @property
     def busy_reason(self) -> str:
-        """The remark that something has to wait for the running reply."""
         return "a reply is being written" + self.key_hint("stop", "stops it", "; ")
 
     @property
     def recording_reason(self) -> str:
-        """The remark that something cannot be done with a recording."""
         return "a recording is being played" + self.key_hint("stop", "leaves it", "; ")
 
     def remember_theme(self, name: str) -> None:
@@ -169,7 +163,6 @@ class TerminalApp(FixedApp):
             self._window_title = title
 
     def restore_window_title(self) -> None:
-        """Give the window the title back that it had before the app."""
         if self._window_title is not None and sys.__stdout__ is not None and sys.__stdout__.isatty():
             with suppress(OSError):
                 sys.__stdout__.write(RESTORE_TITLE)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from specchat.config.toml_editing import replace_text
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
-from specchat.tui.state.chat import Chat
+from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.processes import OwnProcess, own_command
 
@@ -51,15 +50,7 @@ class TrainingHere:
 class TrainingRunner:
     """At most one training. It ends with the app, and can be gone on with at the next start."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        unfinished: Path | None,
-        *,
-        redraw: Callable[[], None],
-        run: Callable[[Coroutine[Any, Any, None]], None],
-        ended: Callable[[], None],
-    ) -> None:
+    def __init__(self, app: TerminalApp, unfinished: Path | None, ended: Callable[[], None]) -> None:
         """No training yet.
 
         Args:
@@ -67,8 +58,7 @@ class TrainingRunner:
             ended: called when a training is over.
         """
         self.command: Callable[..., list[str]] = own_command
-        self._chat, self._unfinished = chat, unfinished
-        self._redraw, self._run, self._ended = redraw, run, ended
+        self._app, self._chat, self._unfinished, self._ended = app, app.chat, unfinished, ended
         self.process: OwnProcess | None = None
 
     def start(self, request: TrainingChoices, *, resume: bool = False) -> None:
@@ -85,8 +75,8 @@ class TrainingRunner:
         self.process = OwnProcess(
             self.command(*request.words(resume=resume)), lambda line: self._on_line(training, line), in_background=True
         )
-        self._run(self._watch(training, self.process))
-        self._redraw()
+        self._app.run_in_background(self._watch(training, self.process))
+        self._app.redraw()
 
     def stop(self) -> None:
         """Tell the training to stop; it keeps the best.
@@ -98,7 +88,7 @@ class TrainingRunner:
             raise UsageError("no drafter is being trained")
         self._chat.background.training.phase = "stopping"
         self.process.cancel()
-        self._redraw()
+        self._app.redraw()
 
     def pause(self, busy: bool) -> None:
         training, process = self._chat.background.training, self.process
@@ -139,7 +129,7 @@ class TrainingRunner:
         """The user has seen how the training ended."""
         if self._chat.background.training is not None and self._chat.background.training.ended:
             self._chat.background.training = None
-            self._redraw()
+            self._app.redraw()
 
     async def close(self) -> None:
         if self.process is not None:
@@ -158,14 +148,14 @@ class TrainingRunner:
         if done:
             self._remember(None)
         self._ended()
-        self._redraw()
+        self._app.redraw()
 
     def _on_line(self, training: Training, line: bytes) -> None:
         try:
             training.apply(decode_report(line))
         except msgspec.DecodeError:  # a library that prints
             return
-        self._redraw()
+        self._app.redraw()
 
     def _remember(self, request: TrainingChoices | None) -> None:
         if self._unfinished is None:

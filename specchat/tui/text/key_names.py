@@ -45,19 +45,25 @@ def names_of(keys: Iterable[str]) -> str:
     return ", ".join(name_of(key) for key in keys if key not in spare)
 
 
-def keys_of(node: DOMNode, prefix: str) -> set[str]:
-    """The keys in force of all bindings whose ids begin so, as `hint` finds them."""
+def _table(node: DOMNode) -> KeyTable:
+    """The keys in force, by binding, as the app that `node` belongs to says."""
     table: KeyTable = getattr(node.app, "key_table", {})
-    return {key for id, keys in table.items() if id.startswith(prefix) for key in keys}
+    return table
+
+
+def keys_of(node: DOMNode, prefix: str) -> set[str]:
+    """The keys in force of all bindings whose ids begin so."""
+    return {key for id, keys in _table(node).items() if id.startswith(prefix) for key in keys}
+
+
+def label_of(node: DOMNode, id: str) -> str:
+    """The keys of a binding as people write them; empty where it has none."""
+    return names_of(_table(node).get(id, ()))
 
 
 def hint(node: DOMNode, id: str, does: str, before: str = "") -> str:
-    """`Esc closes`, after `before`: the first key of a binding and what it does; empty where it has no key.
-
-    The app that `node` belongs to says which keys are in force: its `key_table`.
-    """
-    table: KeyTable = getattr(node.app, "key_table", {})
-    keys = table.get(id, ())
+    """`Esc closes`, after `before`: the first key of a binding and what it does; empty where it has no key."""
+    keys = _table(node).get(id, ())
     return f"{before}{name_of(keys[0])} {does}" if keys else ""
 
 

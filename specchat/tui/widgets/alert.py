@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Button
 
+from specchat.tui.text.key_names import label_of
 from specchat.tui.widgets.tinted_text import TintedText
 
 
@@ -31,21 +31,15 @@ class Alert(Vertical):
         "leave_out": ("Drop oldest", ""), "summary": ("Summarise", ""), "back": ("Back", ""),
     }  # fmt: skip
 
-    def __init__(self, key_of: Callable[[str], str], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._key_of = key_of
-
     @dataclass
     class Answered(Message):
-        """The user pressed one of the buttons of `CHOICES`."""
-
-        choice: str
+        choice: str  # of `CHOICES`
 
     def compose(self) -> ComposeResult:
         yield TintedText()
         with Horizontal():
             for choice, (text, binding) in self.CHOICES.items():
-                key = self._key_of(binding)
+                key = label_of(self, binding)
                 yield Button(f"{text} ({key})" if key else text, id=choice, compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -53,10 +47,8 @@ class Alert(Vertical):
         self.post_message(self.Answered(event.button.id or ""))
 
     def take_focus(self) -> None:
-        for button in self.query(Button):
-            if button.display and self.display:
-                button.focus()
-                return
+        if (button := next((one for one in self.query(Button) if one.display and self.display), None)) is not None:
+            button.focus()
 
     def show(self, problem: str, choices: set[str]) -> None:
         """Show this problem with these choices; hide the alert if there is no problem."""

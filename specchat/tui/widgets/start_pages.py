@@ -110,7 +110,7 @@ class StartPages:
     async def show_tour(self, view: TourView | None = None) -> None:
         """Mount the first page of the tour, or of another one, in place of the welcome page or below the chat."""
         await self._transcript.query("Welcome, TourView").remove()
-        view = view or TourView(self._context.app.key_of)
+        view = view or TourView()
         view.set_class(bool(self._transcript.views), "-below")
         await self._transcript.mount(view)
         self._transcript.scroll_end(animate=False)

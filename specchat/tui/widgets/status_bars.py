@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual.geometry import Size
 
 from specchat.engine.client.replay import Player
@@ -12,7 +10,7 @@ from specchat.tui.state import attachments
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import short_text
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
-from specchat.tui.text.key_names import hint
+from specchat.tui.text.key_names import hint, label_of
 from specchat.tui.text.numbers import count, loading_line
 from specchat.tui.tree.panel_lines import summary_of
 from specchat.tui.widgets.painted_lines import PaintedLines
@@ -31,10 +29,9 @@ class StatusBar(PaintedLines):
     StatusBar { height: 1; padding: 0 2; }
     """
 
-    def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._chat = chat
-        self._key_of = key_of
         self._hint = ""
 
     def hint(self, text: str) -> None:
@@ -61,7 +58,7 @@ class StatusBar(PaintedLines):
             case "failed":
                 return [("✕ ", "bad"), ("no pair is loaded", "text")]
             case "dead":
-                return [("✕ ", "bad"), (f"no engine · {self._key_of('restart') or '/restart'} restarts it", "text")]
+                return [("✕ ", "bad"), (f"no engine · {label_of(self, 'restart') or '/restart'} restarts it", "text")]
         line: ScreenLine = [("● ", "good"), (chat.engine.pair, "strong")]
         if chat.engine.refused not in ("", chat.engine.pair):
             line.append((f" · ✕ {chat.engine.refused} was not loaded", "bad"))
@@ -85,18 +82,18 @@ class StatusBar(PaintedLines):
         tokens = chat.context_tokens
         used = f"{tokens:,} / {limit:,}" if limit and tokens is not None else ""
         full = limit > 0 and tokens is not None and tokens >= NEARLY_FULL * limit
-        key = self._key_of("help") or "/help"
-        keys = f"{key} help" if width >= 60 else ""
+        keys = f"{label_of(self, 'help') or '/help'} help" if width >= 60 else ""
         line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
             line = [(f"▲ {used} · {(tokens or 0) / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
-        if news := chat.background.fetching or (
-            f"✓ {chat.background.fetched} is here" if chat.background.fetched else ""
-        ):
-            line = [(news + "  ", "bonus" if chat.background.fetching else "good"), *line]
-        if chat.background.training is not None:
-            text, role = short_text(chat.background.training, wide=width >= WIDE)
-            line = [(text + "  ", role), *line]
+        background = chat.background
+        if background.fetching:
+            line.insert(0, (background.fetching + "  ", "bonus"))
+        elif background.fetched:
+            line.insert(0, (f"✓ {background.fetched} is here  ", "good"))
+        if background.training is not None:
+            text, role = short_text(background.training, wide=width >= WIDE)
+            line.insert(0, (text + "  ", role))
         return line
 
 
@@ -110,22 +107,22 @@ class ChatLine(PaintedLines):
     def __init__(self, chat: Chat, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._chat = chat
+        self._shown = ""
+
+    def show(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            self.display = bool(text)
+            self.repaint()
 
 
 class SystemLine(ChatLine):
-    """The system message in one line, visible only while there is one."""
-
-    _shown = ""
+    """The beginning of the system message, visible only while there is one."""
 
     def update(self) -> None:
-        """Show the message of this chat, or hide."""
-        if self._chat.system != self._shown:
-            self._shown = self._chat.system
-            self.display = bool(self._shown)
-            self.repaint()
+        self.show(self._chat.system)
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The beginning of the message."""
         lead = "system: "
         said = visible(" ".join(self._shown[:4000].split()))
         return [[(lead, "bonus"), (cut(said, max(1, width - len(lead))), "dim")]]
@@ -183,9 +180,8 @@ class RemarkLine(ChatLine):
         if self._chat.editing is not None:
             keeps = "keeps the reply so" if self._chat.editing.reply else "sends it"
             ways = hint(self, "prompt.send", keeps), hint(self, "stop", "leaves the chat as it is")
-            return [
-                [("✎ ", "bonus"), (cut(f"another branch: {', '.join(filter(None, ways))}", width - 2), "text")],
-            ]
+            said = f"another branch: {', '.join(filter(None, ways))}"
+            return [[("✎ ", "bonus"), (cut(said, width - 2), "text")]]
         return []
 
 
@@ -196,10 +192,7 @@ class ReplayBar(PaintedLines):
     ReplayBar { height: 3; padding: 0 1; border: round $border; display: none; }
     """
 
-    def __init__(self, key_of: Callable[[str], str], *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._key_of = key_of
-        self._player: Player | None = None
+    _player: Player | None = None
 
     def show(self, player: Player | None) -> None:
         self._player = player
@@ -225,7 +218,7 @@ class ReplayBar(PaintedLines):
     def _keys(self, *, named: bool) -> str:
         known = (("pace.hold", "hold"), ("pace.step", "step"), ("pace.slower", ""), ("pace.faster", "speed"),
                  ("pace.rewind", "again"), ("stop", "leave"))  # fmt: skip
-        keys = [(key, word) for id, word in known if (key := self._key_of(id))]
+        keys = [(key, word) for id, word in known if (key := label_of(self, id))]
         if not named:
             return " ".join(key for key, _ in keys)
         return " · ".join(f"{key} {word}".strip() for key, word in keys).replace("< · >", "< >")
@@ -234,26 +227,15 @@ class ReplayBar(PaintedLines):
 class QueuedMessage(ChatLine):
     """One line, visible only while a message is queued."""
 
-    def __init__(self, chat: Chat, key_of: Callable[[str], str], *, id: str | None = None) -> None:
-        super().__init__(chat, id=id)
-        self._key_of = key_of
-        self._shown: str | None = None
-
     def update(self) -> None:
-        if self._chat.queued != self._shown:
-            self._shown = self._chat.queued
-            self.display = self._shown is not None
-            self.repaint()
+        self.show(self._chat.queued or "")
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        if self._shown is None:
-            return []
         line: ScreenLine = [("⧗ waits: ", "bonus")]
-        keys = " or ".join(key for id in ("stop", "prompt.earlier") if (key := self._key_of(id)))
+        keys = " or ".join(key for id in ("stop", "prompt.earlier") if (key := label_of(self, id)))
         ways = f"  {keys} takes it back" if width >= 60 and keys else ""
         room = max(1, width - width_of(line) - len(ways))
-        said = cut(" ".join(attachments.split(self._shown)[0][:400].split()), room)
-        line.append((said, "text"))
+        line.append((cut(" ".join(attachments.split(self._shown)[0][:400].split()), room), "text"))
         return [[*line, (" " * (width - width_of(line) - len(ways)), ""), (ways, "dim")]]
 
 
@@ -271,9 +253,8 @@ class ServedLine(ChatLine):
             return [[("⇄ ", "warn"), (cut(f"{waits} waits until the engine is free", width - 2), "text")]]
         served = self._chat.served
         if served is None:
-            return [
-                [("⇄ ", "good"), (cut(f"other programs may ask at {self._chat.background.serving}", width - 2), "dim")]
-            ]
+            address = f"other programs may ask at {self._chat.background.serving}"
+            return [[("⇄ ", "good"), (cut(address, width - 2), "dim")]]
         summary = summary_of(served.figures)
         figures = "  " + " · ".join(part for part in (f"{count(served.figures.tokens)} tok", summary) if part)
         line: ScreenLine = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]

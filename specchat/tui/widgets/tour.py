@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from textual.message import Message
 
 from specchat.tui.services.key_bindings import every_key
 from specchat.tui.text.cells import ScreenLine, paragraph, width_of, wrap, wrapped_lines
+from specchat.tui.text.key_names import label_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 
 PAGES = 3
@@ -58,12 +57,11 @@ class TourView(PaintedLines):
 
     pages = PAGES
 
-    def __init__(self, key_of: Callable[[str], str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.page = 0
         self._part = 0  # of the page, where the screen has no room for all of it
         self._room = 62, 40  # columns and lines
-        self._key_of = key_of
 
     class Clicked(Message):
         """The user wants the next page."""
@@ -94,7 +92,7 @@ class TourView(PaintedLines):
 
     def _ways(self, column: int, now: int, last: int) -> str:
         """The place in the tour, and which keys continue."""
-        send, stop = self._key_of("prompt.send"), self._key_of("stop")
+        send, stop = label_of(self, "prompt.send"), label_of(self, "stop")
         goes_on = f"{now} of {last} · {send} goes on · {stop} skips"
         wordings = (f"{goes_on} · or just type", goes_on)
         return next((words for words in wordings if len(words) <= column), f"{now}/{last} · {send} · {stop} skips")
@@ -103,7 +101,7 @@ class TourView(PaintedLines):
         """A page as the screens that it takes; an entry is parted only where it is higher than a screen."""
         room = height - 1
         title, entries = self.page_of(page, column, room)
-        body = _flat(entries)
+        body = [line for entry in entries for line in entry]
         if len(body) + FRAME_LINES <= height:
             return [[[(title, "strong")], [], *body]]
         if len(body) <= room:
@@ -121,8 +119,7 @@ class TourView(PaintedLines):
 
     def page_of(self, page: int, column: int, room: int) -> tuple[str, list[list[ScreenLine]]]:
         """The title of a page and its entries."""
-        pages = lambda: self._tree(column, room), lambda: self._keys(column), lambda: self._changes(column)
-        return pages[page]()
+        return (self._tree(column, room), self._keys(column), self._changes(column))[page]
 
     def _tree(self, column: int, room: int) -> tuple[str, list[list[ScreenLine]]]:
         about = paragraph(" ".join(_ABOUT), column, "text")
@@ -132,7 +129,7 @@ class TourView(PaintedLines):
         return "Watch it guess", [*entries, [[]], *picture, *marks]
 
     def _keys(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
-        known = [(self._key_of(id), every_key()[id].help) for id in _KEYS]
+        known = [(label_of(self, id), every_key()[id].help) for id in _KEYS]
         wide = max(len(key) for key, _ in known) + 2
         if wide > MOST_FOR_KEYS * column:
             known = [(key.split(",")[0], said) for key, said in known]
@@ -140,10 +137,10 @@ class TourView(PaintedLines):
         return "A few keys", [_entry(key, "accepted", said, wide, column) for key, said in known if key]
 
     def _changes(self, column: int) -> tuple[str, list[list[ScreenLine]]]:
-        entries = []
-        for id, name, said in _CHANGES:
-            key = self._key_of(id) if id else ""
-            entries.append(_entry(f"{name} ({key})" if key else name, "accepted", said, 16, column))
+        named = [(name, label_of(self, id), said) for id, name, said in _CHANGES]
+        entries = [
+            _entry(f"{name} ({key})" if key else name, "accepted", said, 16, column) for name, key, said in named
+        ]
         return "Make it yours", [*entries, [[]], paragraph("The tour comes again with /tour.", column, "text")]
 
 
@@ -154,7 +151,3 @@ def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[Sc
     parts = wrapped_lines(said, column - indent)
     first: ScreenLine = [(name.ljust(indent), role), (parts[0], "text")]
     return [first, *([(" " * indent, ""), (part, "text")] for part in parts[1:])]
-
-
-def _flat(entries: list[list[ScreenLine]]) -> list[ScreenLine]:
-    return [line for entry in entries for line in entry]
