@@ -228,8 +228,11 @@ class EngineServer:
     def _on_asked(self, client: str) -> None:
         self._served.client = client
 
+    def _on_end(self, why: str) -> None:
+        """The server has ended by itself; called from its thread."""
+        self._app.call_later(self._ended, why)
+
     def _ended(self, why: str) -> None:
-        """The server has ended by itself."""
         if self._running is not None:
             self.stop()
             self._app.redraw()

@@ -263,4 +263,4 @@ def _proof(everything: CategoryFigures) -> tuple[Kind, str]:
 
 def _wrapped(mark: str, text: str, role: str, width: int) -> list[ScreenLine]:
     pieces, strength = wrapped_lines(text, max(8, width - 2)), "strong" if mark == _OUTCOME else "text"
-    return [[(mark if not place else "  ", role), (piece, strength)] for place, piece in enumerate(pieces)]
+    return [[("  ", "") if place else (mark, role), (piece, strength)] for place, piece in enumerate(pieces)]
