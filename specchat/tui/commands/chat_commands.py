@@ -22,6 +22,7 @@ from specchat.tui.state.turn import changes_text
 from specchat.tui.system.desktop import format_and_file, free_name, stem_of, write_new_file
 from specchat.tui.tree.clip_files import FORMATS as CLIP_FORMATS
 from specchat.tui.tree.clip_files import frames_of
+from specchat.tui.widgets.messages import text_of
 
 _MOST_NAMES = 50
 
@@ -35,32 +36,27 @@ async def new_chat(screen: ChatScreen, _: str) -> None:
 async def rename(screen: ChatScreen, title: str) -> None:
     if title:
         screen.context.archive.rename(" ".join(title.split()))
-    screen.context.app.say(
-        f"this chat is called {screen.chat.title!r}" if screen.chat.title else "the first words will be its name"
-    )
+    name = screen.chat.title
+    screen.context.app.say(f"this chat is called {name!r}" if name else "the first words will be its name")
 
 
 async def system(screen: ChatScreen, text: str) -> None:
-    first, _, name = text.partition(" ")
+    chat, app = screen.chat, screen.context.app
+    first, _, rest = text.partition(" ")
     if first == "save":
-        _save_system(screen, name.strip())
+        name = rest.strip()
+        if not chat.system:
+            raise UsageError("this chat has no system message to save; /system TEXT sets one")
+        if not name:
+            raise UsageError("/system save wants a name: /system save pirate")
+        file = save_system_message(name, chat.system)
+        app.say(f"saved as {file} · /system {name} uses it", "good")
         return
-    screen.chat.system = "" if text == "-" else (system_message(text) or screen.chat.system)
+    chat.system = "" if text == "-" else (system_message(text) or chat.system)
     screen.context.archive.save()
-    screen.context.app.redraw()
-    said = " ".join(screen.chat.system.split())
-    screen.context.app.say(
-        f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it"
-    )
-
-
-def _save_system(screen: ChatScreen, name: str) -> None:
-    if not screen.chat.system:
-        raise UsageError("this chat has no system message to save; /system TEXT sets one")
-    if not name:
-        raise UsageError("/system save wants a name: /system save pirate")
-    file = save_system_message(name, screen.chat.system)
-    screen.context.app.say(f"saved as {file} · /system {name} uses it", "good")
+    app.redraw()
+    said = " ".join(chat.system.split())
+    app.say(f"system: {said}" if said else "no system message; /system TEXT sets one, /system - removes it")
 
 
 async def schema(screen: ChatScreen, what: str) -> None:
@@ -82,10 +78,8 @@ async def schema(screen: ChatScreen, what: str) -> None:
 
 
 def schema_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
-    """What may follow /schema: JSON files of the folder, and the two words."""
-    if given:
-        return ()
-    return ["off", "json", *sorted(file.name for file in islice(Path.cwd().glob("*.json"), _MOST_NAMES))]
+    files = () if given else islice(Path.cwd().glob("*.json"), _MOST_NAMES)
+    return () if given else ["off", "json", *sorted(file.name for file in files)]
 
 
 def system_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
@@ -112,8 +106,8 @@ async def copy(screen: ChatScreen, what: str) -> None:
         raise UsageError(f"{what!r} cannot be copied{nearest(what, ('reply', 'code'))}")
     if what == "code":
         screen.transcript.action_copy_code()
-    elif (text := screen.transcript.reply_text()) is not None:
-        screen.context.app.copy_to_clipboard(text, "reply")
+    elif (view := screen.transcript.reply_view()) is not None:
+        screen.context.app.copy_to_clipboard(text_of(view), "reply")
 
 
 async def export_chat(screen: ChatScreen, text: str) -> None:
@@ -157,12 +151,13 @@ def _about_clip(context: AppServices) -> list[str]:
     drafted = ready is not None and ready.draft and _uses_draft_model(context)
     models = f"{ready.target}{f', draft model {ready.draft}' if drafted else ''}" if ready else ""
     settings = reply.facts.settings or engine.settings
-    return [
-        visible(f"{models} · {ready.device} · {_machine(context)}" if ready else f"pair {reply.facts.pair}"),
-        visible(settings_line(settings, reply.facts.seed or 0, ready.dtype if ready else ""))
-        + visible(changes_text(reply.facts)),
-        visible(f"{reply.figures.line()} · shown slowed down"),
+    with_settings = settings_line(settings, reply.facts.seed or 0, ready.dtype if ready else "")
+    about = [
+        f"{models} · {ready.device} · {_machine(context)}" if ready else f"pair {reply.facts.pair}",
+        with_settings + changes_text(reply.facts),
+        f"{reply.figures.line()} · shown slowed down",
     ]
+    return list(map(visible, about))
 
 
 def _uses_draft_model(context: AppServices) -> bool:

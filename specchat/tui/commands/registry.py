@@ -22,6 +22,7 @@ from specchat.tui.screens.model_race import race_models, split_pair
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.key_bindings import key_sections
 from specchat.tui.state.prompt_text import values_of_usage
+from specchat.tui.text.key_names import label_of
 from specchat.tui.tree import MODES
 
 
@@ -306,10 +307,6 @@ def help_sections(changed: Mapping[str, str] | None = None) -> list[tuple[str, l
 class CommandsProvider(Provider):
     """Lists the commands in the palette; they act on the screen below all others."""
 
-    @property
-    def _chat_screen(self) -> ChatScreen:
-        return cast(ChatScreen, self.app.screen_stack[0])
-
     async def discover(self) -> Hits:
         for command in COMMANDS.values():
             yield DiscoveryHit(self._line(command), partial(self._run, command))
@@ -329,11 +326,11 @@ class CommandsProvider(Provider):
                 yield Hit((0.1 + 0.4 * min(1.0, share) + 0.5 * begins), shown, partial(self._run, command))
 
     def _line(self, command: SlashCommand) -> str:
-        key = self._chat_screen.context.app.key_of(command.binding or command.name)
+        key = label_of(self.screen, command.binding or command.name)
         return f"/{command.name}  {command.help}" + (f" ({key})" if key else "")
 
     async def _run(self, command: SlashCommand) -> None:
-        screen = self._chat_screen
+        screen = cast(ChatScreen, self.app.screen_stack[0])
         app = screen.context.app
         if command.needs and screen.chat.background.replaying:
             app.say(app.recording_reason, "warn")

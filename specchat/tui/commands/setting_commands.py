@@ -16,10 +16,10 @@ PAIR = "pair"
 
 
 async def pair(screen: ChatScreen, name: str) -> None:
-    if not name:
+    if name:
+        await screen.context.pairs.choose(name)
+    else:
         screen.choose_pair()
-        return
-    await screen.context.pairs.choose(name)
 
 
 async def set_setting(screen: ChatScreen, text: str) -> None:
@@ -34,18 +34,12 @@ async def what_if(screen: ChatScreen, text: str) -> None:
     changes = {}
     for name, value in pairs_of(text) if text else ():
         fields = _fields(screen)
-        field, hello = fields.get(name), screen.chat.engine.hello
-        if (
-            field is None
-            and hello is not None
-            and (found := field_not_in_use(hello, screen.chat.engine.settings, name))
-        ):
+        field = fields.get(name)
+        if field is None and (found := _not_in_use(screen, name)):
             field = found[0]
         if field is None or not may_be_asked(name):
-            known = [one for one in fields if may_be_asked(one)]
-            raise UsageError(
-                f"/whatif asks about how to guess and to sample, not {cut(name, 40)!r}{meant(name, known)}"
-            )
+            near = meant(name, [one for one in fields if may_be_asked(one)])
+            raise UsageError(f"/whatif asks about how to guess and to sample, not {cut(name, 40)!r}{near}")
         changes[name] = field.parse(value)
     screen.what_ifs.open(changes)
 
@@ -117,18 +111,21 @@ async def change_setting(screen: ChatScreen, name: str, text: str) -> None:
 
 def _change_option_not_in_use(screen: ChatScreen, name: str, text: str, known: Sequence[str]) -> None:
     """Keep an option of a method that is not in use; raises UsageError where no method has it."""
-    hello, engine = screen.chat.engine.hello, screen.chat.engine
-    found = field_not_in_use(hello, engine.settings, name) if hello is not None else None
-    if found is None:
+    if (found := _not_in_use(screen, name)) is None:
         all_of_them = f"; {screen.context.app.key_of('settings') or '/settings'} shows all of them"
         raise UsageError(f"there is no setting {cut(name, 40)!r}{meant(name, known) or all_of_them}")
     field, chooses = found
     value = field.parse(text)
     screen.context.session.change(name, value)
-    if engine.phase == "ready":
+    if screen.chat.engine.phase == "ready":
         method = name.partition(".")[0]
         kept = f"{name} = {numbers.setting(value)}"
         screen.context.app.say(f"{kept} holds while {method} is in use · /{chooses} {method} chooses it")
+
+
+def _not_in_use(screen: ChatScreen, name: str) -> tuple[Field, str] | None:
+    hello = screen.chat.engine.hello
+    return None if hello is None else field_not_in_use(hello, screen.chat.engine.settings, name)
 
 
 def _fields(screen: ChatScreen) -> dict[str, Field]:
@@ -167,8 +164,5 @@ def pair_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
 
 
 def method_names(screen: ChatScreen, given: list[str], *, setting: str) -> Sequence[str]:
-    return (
-        ()
-        if given or not screen.chat.engine.hello
-        else [method.name for method in methods_of(screen.chat.engine.hello.methods, setting)]
-    )
+    hello = screen.chat.engine.hello
+    return () if given or hello is None else [method.name for method in methods_of(hello.methods, setting)]

@@ -143,7 +143,7 @@ class ChatView(MainScreen):
             looks_back=looks_back,
             rests=looks_back or over or (not chat.writing and bool(rounds)),
             ratio=not self.has_class("-show"),
-            temperature=visible.temperature,
+            temperature=visible.reply.temperature if visible.reply else None,
             empty=NO_ROUNDS if over or looks_back else NOTHING_YET,
         )
         self.subtitle.repaint()

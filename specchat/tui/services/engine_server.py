@@ -221,9 +221,7 @@ class EngineServer:
             raise UsageError("this app has no engine that others could use")
         if self._chat.engine.phase != "ready":
             raise UsageError("no pair is ready; its engine can be shared once it is loaded")
-        return self._start(
-            port, self._served.connect, self._on_asked, lambda why: self._app.call_later(self._ended, why)
-        )
+        return self._start(port, self._served.connect, self._on_asked, self._on_end)
 
     def _on_asked(self, client: str) -> None:
         self._served.client = client

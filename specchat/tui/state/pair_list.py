@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from specchat.engine.protocol.events import Loading
 from specchat.engine.protocol.text import visible
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, width_of, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, paragraph, width_of, wrapped_lines
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class PairInfo:
 
     def fits_in_memory(self, held_bytes: int = 0) -> bool:
         """Whether it is known to fit."""
-        known = self.needed_bytes is not None and self.free_bytes is not None
-        return bool(self.needed_bytes) and known and not self.short_of_memory(held_bytes)
+        return bool(self.needed_bytes) and self.free_bytes is not None and not self.short_of_memory(held_bytes)
 
     def short_of_memory(self, held_bytes: int = 0) -> bool:
         """Whether it would not fit, even when the pair in use, which holds so much, has gone."""
@@ -124,8 +123,9 @@ class PairListState:
 
 
 def _searched(pair: PairInfo) -> str:
-    said = (pair.name, pair.target, pair.draft or "", pair.summary, pair.notes, pair.licence)
-    return " ".join((*said, numbers.parameters(pair.parameters) if pair.parameters else "")).casefold()
+    size = numbers.parameters(pair.parameters) if pair.parameters else ""
+    said = (pair.name, pair.target, pair.draft or "", pair.summary, pair.notes, pair.licence, size)
+    return " ".join(said).casefold()
 
 
 def pair_lines(
@@ -133,10 +133,7 @@ def pair_lines(
 ) -> tuple[list[ScreenLine], int]:
     """The lines, and the index of the first visible pair. `hint` gives the text for the key of a binding."""
     if not state.pairs:
-        said = visible(state.said)
-        return [[(line, "warn")] for line in wrapped_lines(said, width)] if said else [
-            [("no pairs are known", "dim")]
-        ], 0
+        return paragraph(visible(state.said), width, "warn") if state.said else [[("no pairs are known", "dim")]], 0
     shown = state.shown
     if not shown:
         return [[(cut("no pair has all of these words", width), "dim")], _search_line(state, width, hint)], 0
@@ -222,10 +219,8 @@ def _progress(event: Loading | None, width: int) -> ScreenLine:
     what, share, figures = numbers.loading(event)
     if share is None:
         return [(cut(f"{what} {figures}", width), "dim")]
-    line: ScreenLine = [
-        (bar(share, max(6, min(20, width - 50))), "bar"),
-        (f" {share:4.0%} ".replace("%", " %"), "text"),
-    ]
+    done = bar(share, max(6, min(20, width - 50)))
+    line: ScreenLine = [(done, "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
     fitting = (words for words in figures.wordings if len(words) <= width - width_of(line))
     return [*line, (next(fitting, figures.wordings[-1]), "dim")]
 
@@ -290,16 +285,9 @@ def _keys(state: PairListState, pair: PairInfo, width: int, hint: Callable[[str,
     if state.query is not None:
         return _search_line(state, width, hint)
     loads = {"partial": "fetches, then loads", "missing": "fetches, then loads", "found": "adds and loads"}
-    keys = [
-        hint("pairs.stop", "stops fetching")
-        if pair.name in state.fetching
-        else hint("pairs.choose", loads.get(pair.state, "loads")),
-        hint("pairs.search", "searches"),
-        hint("pairs.add", "adds"),
-        hint("pairs.forget", "forgets") if pair.yours else "",
-        hint("pairs.close", "closes"),
-    ]
-    keys = [key for key in keys if key]
+    known = {"search": "searches", "add": "adds", **({"forget": "forgets"} if pair.yours else {}), "close": "closes"}
+    first = {"stop": "stops fetching"} if pair.name in state.fetching else {"choose": loads.get(pair.state, "loads")}
+    keys = [key for id, does in (first | known).items() if (key := hint(f"pairs.{id}", does))]
     while len(keys) > 2 and len(" · ".join(keys)) > width:
         keys.pop(1)
     return [(cut(" · ".join(keys), width), "dim")]

@@ -116,11 +116,6 @@ class Figures:
         return (after - before) / (end_s - begin_s) if end_s > begin_s else None
 
     @property
-    def drafted_share(self) -> float:
-        """How much of the text was drafted: accepted of emitted."""
-        return self.accepted / self.tokens if self.tokens else 0.0
-
-    @property
     def speedup(self) -> Speedup | None:
         """How much sooner than plain decoding, by the reply's own plain rounds; None where they do not say."""
         return speedup_of(self.stats) if self.stats else self.gaps.speedup
@@ -132,10 +127,9 @@ class Figures:
 
     def depths(self) -> list[float]:
         """Per depth: how often a round that drafted there had its token accepted."""
-        offered = self.stats.offered_by_depth if self.stats else self.offered_by_depth
-        accepted = self.stats.accepted_by_depth if self.stats else self.accepted_by_depth
-        padded = [*accepted, *([0] * len(offered))]
-        return [taken / max(1, tried) for tried, taken in zip(offered, padded, strict=False)]
+        known = self.stats or self
+        padded = [*known.accepted_by_depth, *([0] * len(known.offered_by_depth))]
+        return [taken / max(1, tried) for tried, taken in zip(known.offered_by_depth, padded, strict=False)]
 
     def split_s(self) -> list[tuple[str, float]]:
         """Mean seconds of a round, by what they went to."""

@@ -67,8 +67,7 @@ class SettingEffect:
 
     def forget(self) -> None:
         """Drop everything: another pair was loaded."""
-        self.change = {}
-        self._before = []
+        self.change, self._before = {}, []
         self._since.clear()
 
     @property
@@ -106,13 +105,15 @@ class SettingEffect:
         if before is None:
             return []
         known = since if since is not None and since.rounds >= ENOUGH else None
-        for arrow in (" → ", "→"):
-            parts = _parts(before, known, arrow)
-            if width_of(_joined(parts)) <= width:
+        tau, rate = (known.tau, known.tokens_per_s) if known else (None, None)
+        line: ScreenLine = []
+        for arrow, speed in ((" → ", True), ("→", True), ("→", False)):
+            line = _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow)
+            if speed:
+                line += [(" · ", "dim"), *_part("", before.tokens_per_s, rate, numbers.rate, " tok/s", arrow)]
+            if width_of(line) <= width:
                 break
-        while len(parts) > 1 and width_of(_joined(parts)) > width:
-            parts.pop()
-        return _joined(parts)
+        return line
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -130,23 +131,8 @@ def _since_text(rounds: int) -> str:
     return f"since: {rounds} round{'' if rounds == 1 else 's'}"
 
 
-def _parts(before: RoundFigures, since: RoundFigures | None, arrow: str) -> list[ScreenLine]:
-    tau, rate = (since.tau, since.tokens_per_s) if since else (None, None)
-    return [
-        _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow),
-        _part("", before.tokens_per_s, rate, numbers.rate, " tok/s", arrow),
-    ]
-
-
 def _part(lead: str, old: float, new: float | None, write: Callable[[float], str], unit: str, arrow: str) -> ScreenLine:
     if new is None:
         return [(f"{lead}{write(old)}{unit}", "dim")]
     better = "good" if new > old * 1.02 else "warn" if new < old * 0.98 else "strong"
     return [(f"{lead}{write(old)}{arrow}", "dim"), (write(new), better), (unit, "dim")]
-
-
-def _joined(parts: list[ScreenLine]) -> ScreenLine:
-    line: ScreenLine = []
-    for part in parts:
-        line += [(" · ", "dim"), *part] if line else part
-    return line

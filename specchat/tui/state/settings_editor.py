@@ -9,7 +9,7 @@ from specchat.engine.protocol.text import visible
 from specchat.tui.state.setting_effect import SettingEffect
 from specchat.tui.state.settings_fields import Field
 from specchat.tui.text import numbers
-from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrap, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, cut, padded, width_of, wrapped_lines
 
 LineKind = Literal["heading", "field", "error", "preview", "save", "save_pair", "reload"]
 
@@ -164,7 +164,11 @@ class Form:
 
 _ERROR_LINES = 3
 _PREVIEW_LINES = 5
-_ACTIONS = ("save", "save_pair", "reload")
+_ACTION_HELP = {
+    "save": "sampling and the rest for every pair, how to speculate for this one",
+    "save_pair": "all of it for this pair, and for no other",
+    "reload": "loads the models again with what is marked *",
+}
 
 
 def form_lines(
@@ -193,13 +197,10 @@ def _lines(line: Line, chosen: bool, form: Form, width: int) -> list[ScreenLine]
         return [[(line.text, "strong")]]
     if line.kind == "error":
         screen_lines = wrapped_lines(line.text, max(8, width - 4))[:_ERROR_LINES]
-        return [
-            [("  " + ("✕ " if index == 0 else "  ") + screen_line, "bad")]
-            for index, screen_line in enumerate(screen_lines)
-        ]
+        return [[(("    " if at else "  ✕ ") + screen_line, "bad")] for at, screen_line in enumerate(screen_lines)]
     if line.kind == "preview":
         return [[("  " + told, "dim")] for told in wrapped_lines(line.text, max(8, width - 2))[:_PREVIEW_LINES]]
-    if line.kind in _ACTIONS:
+    if line.kind in _ACTION_HELP:
         return [padded([(f"⏎ {line.text}", "selected" if chosen else "warn")], width)]
     assert line.field is not None, "a field's line has its field"
     return [_field_line(line.field, chosen, form, width)]
@@ -228,57 +229,37 @@ def _field_line(field: Field, chosen: bool, form: Form, width: int) -> ScreenLin
 def _below(form: Form, effect: SettingEffect | None, width: int, height: int) -> list[ScreenLine]:
     """The effect of the last change and the description of the chosen line, as far as they fit."""
     about = _about(form, width)
-    if height < 5:
-        return []
     if height < 8:
-        return about[1:2]
-    did = effect.lines(width) if effect is not None else []
-    lead: list[ScreenLine] = [[("─" * width, "line")]]
-    return [*(lead + did if did and height >= 11 else []), *about]
+        return about[:1] if height >= 5 else []
+    rule: ScreenLine = [("─" * width, "line")]
+    did = effect.lines(width) if effect is not None and height >= 11 else []
+    return [*([rule, *did] if did else []), rule, *about]
 
 
 def _about(form: Form, width: int) -> list[ScreenLine]:
-    rule: ScreenLine = [("─" * width, "line")]
+    """Two lines of help, the range, and the keys."""
     line = form.line
-    if line is None or line.field is None:
-        return [rule, *_two_lines(_action_help(line), width), [], []]
-    field = line.field
-    return [rule, *_two_lines(field.info.help, width), _range_line(field, width), _keys_line(form, field, width)]
-
-
-def _two_lines(text: str, width: int) -> list[ScreenLine]:
-    lines = [text[a:b].rstrip() for a, b in wrap(text, width)]
-    lines = [*lines[:1], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else lines
-    return [[(line, "text")] for line in [*lines, ""][:2]]
-
-
-def _action_help(line: Line | None) -> str:
-    kind = line.kind if line is not None else ""
-    return {
-        "save": "sampling and the rest for every pair, how to speculate for this one",
-        "save_pair": "all of it for this pair, and for no other",
-        "reload": "loads the models again with what is marked *",
-    }.get(kind, "")
+    field = line.field if line is not None else None
+    text = field.info.help if field is not None else _ACTION_HELP.get(line.kind if line is not None else "", "")
+    lines = wrapped_lines(text, width)
+    lines = [lines[0], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else [*lines, ""][:2]
+    ends = [[], []] if field is None else [_range_line(field, width), _keys_line(form, field, width)]
+    return [*([(line, "text")] for line in lines), *ends]
 
 
 def _range_line(field: Field, width: int) -> ScreenLine:
     """`1 to 64 nodes · default 2 · saved 3`."""
-    info = field.info
-    parts = [f"{allowed} {info.unit}".strip()] if (allowed := _range_of(field)) else []
+    info, allowed = field.info, field.range_text
+    if info.choices:
+        at = f"{info.choices.index(field.value) + 1} of " if field.value in info.choices else ""
+        allowed = f"{at}{len(info.choices)} choices"
+    parts = [f"{allowed} {info.unit}".strip()] if allowed else []
     parts.append(f"default {numbers.setting(field.default) or 'empty'}")
     if field.saved != field.value:
         parts.append(f"saved {numbers.setting(field.saved) or 'empty'}")
     while len(parts) > 1 and width_of([(" · ".join(parts), "")]) > width:
         parts.pop(0)
     return [(cut(" · ".join(parts), width), "dim")]
-
-
-def _range_of(field: Field) -> str:
-    info = field.info
-    if info.choices:
-        at = info.choices.index(field.value) + 1 if field.value in info.choices else 0
-        return f"{at} of {len(info.choices)} choices" if at else f"{len(info.choices)} choices"
-    return field.range_text
 
 
 def _keys_line(form: Form, field: Field, width: int) -> ScreenLine:

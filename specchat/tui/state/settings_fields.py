@@ -50,14 +50,9 @@ class Field:
         return "." in self.name
 
     @property
-    def joins(self) -> bool:
-        """Whether several of its choices may be joined by `+`."""
-        return self.name in JOINED
-
-    @property
     def typed(self) -> bool:
         """Whether values of it are typed, and not only chosen."""
-        return self.joins or not (self.info.choices or self.info.kind == "bool")
+        return self.name in JOINED or not (self.info.choices or self.info.kind == "bool")
 
     @property
     def words(self) -> str:
@@ -76,7 +71,7 @@ class Field:
 
     def parse(self, text: str) -> Any:
         """The value a user typed; raises UsageError in words for the field."""
-        if self.joins:
+        if self.name in JOINED:
             return "+".join(controller_names(text, self.info.choices))
         value: object = text.strip()
         if self.info.kind == "int" and text.strip().endswith(".0"):
@@ -95,8 +90,7 @@ class Field:
 
     def stepped(self, direction: int) -> Any:
         """The value one step away, or the same at the end of the range."""
-        if self.info.choices:
-            choices = self.info.choices
+        if choices := self.info.choices:
             if self.value not in choices:
                 return choices[0 if direction > 0 else -1]
             return choices[(choices.index(self.value) + direction) % len(choices)]
@@ -181,13 +175,8 @@ def _in_use(methods: list[MethodInfo], setting: str, settings: Mapping[str, Any]
     known = {method.name: method for method in methods_of(methods, setting)}
     chosen = [known[name] for name in str(settings.get(setting)).split("+") if name in known]
     given = settings.get("method_options") or {}
-    of = [
-        given.get(f"{one.name}.{info.name}", info.default)
-        for one in chosen
-        for info in one.options
-        if info.name == "of"
-    ]
-    members = {name for value in of for name in names_in(str(value))}
+    options = [(f"{one.name}.of", info.default) for one in chosen for info in one.options if info.name == "of"]
+    members = {name for option, default in options for name in names_in(str(given.get(option, default)))}
     return [*chosen, *(method for name, method in known.items() if name in members and method not in chosen)]
 
 

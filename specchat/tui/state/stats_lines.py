@@ -65,14 +65,14 @@ def _all_lines(facts: StatsFacts, width: int) -> list[tuple[int, ScreenLine]]:
         if figures.drafted:
             entries.append((3, _fitted(_acceptance(figures, width), width)))
             entries.append((4, _fitted(_share(figures), width)))
-            entries += [(rank, line) for rank, line in zip((6, 5), _depths(figures, width), strict=True)]
+            entries += zip((6, 5), _depths(figures, width), strict=True)
         if facts.writing and facts.effect is not None and (did := facts.effect.figures(width - _LABEL)):
             entries.append((2, [*_label("change"), *did]))
         if facts.plan:
             entries += [(7, line) for line in _wrapped("plan", facts.plan, width)]
         entries += [(9 + i, line) for i, line in enumerate(_split(figures, width))]
     if facts.loss is not None:
-        entries += [(rank, line) for rank, line in zip((2, 15, 15), _lossless(facts.loss, width), strict=False)]
+        entries += zip((2, 15, 15), _lossless(facts.loss, width), strict=False)
     if facts.context_limit and facts.context_tokens is not None:
         entries.append((12, _context(facts.context_tokens, facts.context_limit, width)))
     if facts.shares is not None:
@@ -87,7 +87,6 @@ def _all_lines(facts: StatsFacts, width: int) -> list[tuple[int, ScreenLine]]:
 
 def _fitted(line: ScreenLine, width: int) -> ScreenLine:
     """The line without parts at its end that do not fit."""
-    line = list(line)
     while len(line) > 2 and width_of(line) > width:
         line.pop()
     return line
@@ -98,11 +97,9 @@ def _label(text: str) -> ScreenLine:
 
 
 def _speed(figures: Figures, writing: bool) -> ScreenLine:
-    line: ScreenLine = [*_label("speed"), (f"{numbers.rate(figures.tokens_per_s)} tok/s", "strong")]
-    recent = figures.recent_tokens_per_s
-    if writing and recent is not None:
-        line.append((f"  now {numbers.rate(recent)}", "dim"))
-    return line
+    recent = figures.recent_tokens_per_s if writing else None
+    now: ScreenLine = [] if recent is None else [(f"  now {numbers.rate(recent)}", "dim")]
+    return [*_label("speed"), (f"{numbers.rate(figures.tokens_per_s)} tok/s", "strong"), *now]
 
 
 def _speedup(figures: Figures, width: int) -> ScreenLine:
@@ -125,18 +122,14 @@ def _acceptance(figures: Figures, width: int) -> ScreenLine:
 
 
 def _share(figures: Figures) -> ScreenLine:
-    share = f"{figures.drafted_share:.0%}".replace("%", " %")
-    return [*_label("text"), (f"{share} guessed", "text")]
+    share = figures.accepted / figures.tokens if figures.tokens else 0.0
+    return [*_label("text"), (f"{share:.0%} guessed".replace("%", " %"), "text")]
 
 
 def _depths(figures: Figures, width: int) -> tuple[ScreenLine, ScreenLine]:
     rates = figures.depths()[: max(1, (width - _LABEL) // 4)]
-    numbers: ScreenLine = [*_label("depth")]
-    bars: ScreenLine = [*_label("kept")]
-    for depth, rate in enumerate(rates, 1):
-        numbers.append((f"{depth:^3} ", "dim"))
-        bars.append((spark([rate], 1.0) * 3 + " ", "accepted"))
-    return numbers, bars
+    depths = [(f"{depth:^3} ", "dim") for depth in range(1, len(rates) + 1)]
+    return [*_label("depth"), *depths], [*_label("kept"), *((spark([r], 1.0) * 3 + " ", "accepted") for r in rates)]
 
 
 def _split(figures: Figures, width: int) -> list[ScreenLine]:

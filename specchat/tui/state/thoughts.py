@@ -6,6 +6,8 @@ Some templates open the block themselves: then the reply contains only the closi
 
 from __future__ import annotations
 
+from specchat.engine.protocol.text import between
+
 OPEN, CLOSE = "<think>", "</think>"
 
 Piece = tuple[str, str]
@@ -91,16 +93,8 @@ class Thoughts:
 
     def _take(self, characters: int) -> list[Piece]:
         """Take so many characters from what is held; a piece in the middle is cut."""
-        taken: list[Piece] = []
-        whole = 0
-        for text, origin in self._held:
-            if characters <= 0:
-                break
-            taken.append((text[:characters], origin))
-            characters -= len(text)
-            whole += 1
-        left = [(text[characters:], origin)] if taken and characters < 0 else []
-        self._held[:whole] = left
+        taken = between(self._held, 0, characters)
+        self._held = between(self._held, characters, len(_text(self._held)))
         return taken
 
 

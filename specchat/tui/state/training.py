@@ -142,10 +142,10 @@ def _stage_lines(training: Training, width: int) -> list[ScreenLine]:
 
 def _current(report: Reached, width: int) -> ScreenLine:
     """A bar, how long the stage still takes, and what it says."""
-    room = max(4, min(18, width // 4))
-    line: ScreenLine = (
-        [(bar(report.done / report.total, room), "bar"), (f" {_percent(report):>5}", "text")] if report.total else []
-    )
+    line: ScreenLine = []
+    if report.total:
+        done = bar(report.done / report.total, max(4, min(18, width // 4)))
+        line = [(done, "bar"), (f" {_percent(report):>5}", "text")]
     if report.left_s is not None:
         line.append((f"  {span(report.left_s)} left", "text"))
     if report.stage != "learning" and report.says:
@@ -161,9 +161,8 @@ def _past(report: Reached | None, width: int) -> ScreenLine:
 
 
 def _needs(training: Training, width: int) -> list[ScreenLine]:
-    if training.needed is None:
+    if (needed := training.needed) is None:
         return []
-    needed = training.needed
     disk, memory = numbers.size(needed.disk_bytes), numbers.size(needed.memory_bytes)
     text = f"takes {disk} of disk and {memory} of memory; {needed.weights / 1e6:.1f} million numbers to learn"
     return [[(cut(text, width), "dim")]]
@@ -207,22 +206,22 @@ def _outcome(training: Training, width: int) -> list[ScreenLine]:
     match training.phase:
         case "failed":
             return paragraph(f"✕ {one_line(training.problem)}", width, "bad")
-        case "stopped" if training.trained is not None:
-            kept = f"stopped; the best is kept as {name}, τ {training.trained.tau:.2f}; /train resume goes on"
-            return paragraph(kept, width, "text")
         case "stopped":
-            return paragraph("stopped; what was done is kept; /train resume goes on", width, "text")
+            kept = "what was done is kept"
+            if training.trained is not None:
+                kept = f"the best is kept as {name}, τ {training.trained.tau:.2f}"
+            return paragraph(f"stopped; {kept}; /train resume goes on", width, "text")
         case "done" if training.judged is None:
-            return paragraph(
-                f"{name} is trained, and was not measured: the training was paused each time", width, "text"
-            )
+            said = f"{name} is trained, and was not measured: the training was paused each time"
+            return paragraph(said, width, "text")
         case "paused":
             return paragraph("paused while the engine is busy", width, "dim")
         case _ if training.judged is None:
             return []
     judged = training.judged
+    best = judged.best and f"{judged.best}  "
     lines: list[ScreenLine] = [
-        [(one_line(text), "strong" if _names(text, judged.best) else "text")] for text in table_lines(judged)
+        [(one_line(text), "strong" if best and text.startswith(best) else "text")] for text in table_lines(judged)
     ]
     lines += paragraph(one_line(verdict_line(judged, name, pair)), width, "good" if judged.best else "text")
     if training.used:
@@ -230,10 +229,6 @@ def _outcome(training: Training, width: int) -> list[ScreenLine]:
     elif judged.best and training.ended:
         lines += paragraph("use it from now on?", width, "strong")
     return lines
-
-
-def _names(text: str, way: str) -> bool:
-    return bool(way) and text.startswith(f"{way}  ")
 
 
 def _percent(report: Reached) -> str:

@@ -105,16 +105,13 @@ class VisibleReply:
         return None if self.shown_rounds.looks_back else self.for_another_program
 
     @property
-    def rounds(self) -> Sequence[RoundDone]:
-        """Its rounds; those of the chat's last reply that has any, where the last one has none."""
-        reply = self.served.reply if self.served else self.shown_rounds.reply
-        return reply.rounds.list if reply else ()
+    def reply(self) -> Reply | None:
+        """The chat's last reply that has rounds, where the last one has none."""
+        return self.served.reply if self.served else self.shown_rounds.reply
 
     @property
-    def temperature(self) -> float | None:
-        """The one that its tokens were drawn with; None where it changed, or a rule draws in its own way."""
-        reply = self.served.reply if self.served else self.shown_rounds.reply
-        return None if reply is None else reply.temperature
+    def rounds(self) -> Sequence[RoundDone]:
+        return self.reply.rounds.list if self.reply else ()
 
     @property
     def figures(self) -> Figures | None:
@@ -127,6 +124,4 @@ class VisibleReply:
 
     @property
     def _in_place_of_last(self) -> Reply | None:
-        if self.served:
-            return self.served.reply
-        return self.shown_rounds.reply if self.shown_rounds.looks_back else None
+        return self.reply if self.served or self.shown_rounds.looks_back else None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from msgspec.structs import replace
 
 from specchat.engine.protocol.commands import WhatIf
 from specchat.engine.protocol.events import RedoneRounds, RoundDone, WouldBe
-from specchat.engine.protocol.round_parts import Piece
+from specchat.engine.protocol.round_parts import Reason
 from specchat.errors import UsageError
 from specchat.settings import GREEDY, SPECULATION
 from specchat.tui.state.chat import Chat
@@ -82,16 +82,12 @@ class RedoneReply:
         if why and not alone:
             raise UsageError(why)
         rounds, begun = reply.rounds.list, reply.facts.begun
-        before = len(begun)
         known = [*(token for token, _ in begun), *(piece.token for round in rounds for piece in round.pieces)]
         told = "".join(piece.text for round in rounds for piece in round.pieces)
         if not rounds or not reply.text[sum(count for _, count in begun) :].startswith(told):
-            raise UsageError(
-                "the rounds of this reply were not kept, so there is nothing to do once more; a new reply has them"
-            )
-        places = [before]
-        for round in rounds:
-            places.append(places[-1] + len(round.pieces))
+            why = "the rounds of this reply were not kept, so there is nothing to do once more; a new reply has them"
+            raise UsageError(why)
+        places = list(accumulate((len(round.pieces) for round in rounds), initial=len(begun)))
         wanted = 0 if at is None else at + 1
         count = next((n for n in range(len(rounds), 0, -1) if places[n] <= most), 1)
         count = len(rounds) if why else max(count, min(wanted, len(rounds)))
@@ -104,9 +100,7 @@ class RedoneReply:
 
     def ask(self, chat: Chat, id: int, changes: Mapping[str, Any], at: int | None = None) -> WhatIf:
         """The question to the engine; round `at` is looked at."""
-        plain = [
-            n for n, round in enumerate(self.rounds) if not round.budget.get("nodes") and round.why == _TO_COMPARE_WITH
-        ]
+        compared = [round.why == _TO_COMPARE_WITH and not round.budget.get("nodes") for round in self.rounds]
         facts = self.reply.facts
         return WhatIf(
             id,
@@ -116,7 +110,7 @@ class RedoneReply:
             list(self.tokens),
             self.settings,
             as_settings(changes),
-            [] if facts.begun else plain,
+            [] if facts.begun else [n for n, plain in enumerate(compared) if plain],
             None if at is None or at >= len(self.places) else self.places[at],
             self.reply.constraint,
         )
@@ -187,12 +181,13 @@ def sentence(changes: Mapping[str, Any], answer: WouldBe, part: str = "", *, alo
     Args:
         alone: whether the kept rounds gave the answer.
     """
+    said = f"{changes_text(changes)}: {comparison(answer)}"
     if alone:
-        return (
-            f"{changes_text(changes)}: {comparison(answer)} (estimate: by the rounds as they were kept, no model asked)"
-        )
-    of = ", ".join(filter(None, (part, "guessing in full" if answer.full else "")))
-    return f"{changes_text(changes)}: {comparison(answer)}" + (f", {of}" if of else "") + _reservation(answer)
+        return f"{said} (estimate: by the rounds as they were kept, no model asked)"
+    doubts = [] if answer.decided else ["its text would have become another"]
+    doubts += [] if answer.measured else ["prices by these rounds alone"]
+    said = ", ".join(filter(None, (said, part, "guessing in full" if answer.full else "")))
+    return f"{said} (estimate: {'; '.join(doubts)})" if doubts else said
 
 
 def comparison(answer: WouldBe) -> str:
@@ -209,16 +204,6 @@ def comparison(answer: WouldBe) -> str:
     gain = now / was / price - 1
     speed = f"{abs(gain):.0%} {'faster' if gain > 0 else 'slower'}".replace("%", " %")
     return f"{tokens}, at {price:.1f} × the price: {'as fast' if abs(gain) < _EQUAL else speed}"
-
-
-def _reservation(answer: WouldBe) -> str:
-    """What of the sentence is no more than an estimate; empty where nothing is."""
-    doubts = []
-    if not answer.decided:
-        doubts.append("its text would have become another")
-    if not answer.measured:
-        doubts.append("prices by these rounds alone")
-    return f" (estimate: {'; '.join(doubts)})" if doubts else ""
 
 
 SMALLER = ("nodes", "depth", "width")
@@ -244,12 +229,12 @@ def would_have_been(
         if value > had:
             raise UsageError(f"the rounds were made with {name} {had}; what more would have done takes the model")
         limits[name] = int(value)
-    times = _PassTimes(rounds)
+    pass_s = _pass_times(rounds)
     parts = [list(_parts(round, limits)) for round in rounds]
     drafting = [round.timings.draft_s + round.timings.learn_s for round in rounds]
-    before_s = sum(times.of(len(round.tree.tokens)) for round in rounds) + sum(drafting)
+    before_s = sum(pass_s(len(round.tree.tokens)) for round in rounds) + sum(drafting)
     after_s = sum(
-        times.of(len(one.tree.tokens)) + (took if len(one.tree.tokens) > 1 else 0.0)
+        pass_s(len(one.tree.tokens)) + (took if len(one.tree.tokens) > 1 else 0.0)
         for several, took in zip(parts, drafting, strict=True)
         for one in several
     )
@@ -304,12 +289,10 @@ def _part(round: RoundDone, line: Sequence[int], at: int, end: int, kept: Sequen
     tree, verdict = round.tree, round.verdict
     number = {node: place for place, node in enumerate(kept)}
     visited = set(line[at:end])
-    reasons = [
-        was if was in ("pruned", "cut") or node in visited
-        else "rejected" if tree.parents[node] in visited
-        else "unreached"
-        for node, was in ((node, verdict.reasons[node]) for node in kept)
-    ]  # fmt: skip
+    reasons: list[Reason] = ["rejected" if tree.parents[node] in visited else "unreached" for node in kept]
+    for place, node in enumerate(kept):
+        if verdict.reasons[node] in ("pruned", "cut") or node in visited:
+            reasons[place] = verdict.reasons[node]
     reasons[0] = "accepted"
     cut = replace(
         tree,
@@ -320,35 +303,27 @@ def _part(round: RoundDone, line: Sequence[int], at: int, end: int, kept: Sequen
         target_logprob=[tree.target_logprob[node] if tree.parents[node] in visited else None for node in kept],
         forbidden=[replace(one, parent=number[one.parent]) for one in tree.forbidden if one.parent in number],
     )
-    path = [number[node] for node in line[at + 1 : end]]
+    said = replace(verdict, path=[number[node] for node in line[at + 1 : end]], reasons=reasons)
+    pieces = round.pieces[at:]
     if end < len(line):
-        own = line[end]
-        said = replace(
-            verdict, path=path, bonus=tree.tokens[own], bonus_text=tree.texts[own],
-            bonus_logprob=tree.target_logprob[own], reasons=reasons,
-        )  # fmt: skip
-    else:
-        said = replace(verdict, path=path, reasons=reasons)
-    pieces = round.pieces[at : end if end < len(line) else len(round.pieces)]
-    if end < len(line) and pieces:
-        last: Piece = pieces[-1]
-        pieces = [*pieces[:-1], replace(last, origin="target")]
+        own, logprob = line[end], tree.target_logprob[line[end]]
+        said = replace(said, bonus=tree.tokens[own], bonus_text=tree.texts[own], bonus_logprob=logprob)
+        pieces = round.pieces[at:end]
+        pieces[-1:] = [replace(last, origin="target") for last in pieces[-1:]]
     return replace(round, tree=cut, verdict=said, pieces=pieces)
 
 
-class _PassTimes:
+def _pass_times(rounds: Sequence[RoundDone]) -> Callable[[int], float]:
     """Seconds of a pass by its rows: the median of those of so many, and between two of them in proportion."""
+    took: dict[int, list[float]] = defaultdict(list)
+    for round in rounds:
+        took[len(round.tree.tokens)].append(round.timings.verify_s)
+    known = {rows: statistics.median(seconds) for rows, seconds in took.items()}
 
-    def __init__(self, rounds: Sequence[RoundDone]) -> None:
-        took: dict[int, list[float]] = defaultdict(list)
-        for round in rounds:
-            took[len(round.tree.tokens)].append(round.timings.verify_s)
-        self._known = {rows: statistics.median(seconds) for rows, seconds in sorted(took.items())}
+    def pass_s(rows: int) -> float:
+        low = max((known_rows for known_rows in known if known_rows <= rows), default=min(known))
+        high = min((known_rows for known_rows in known if known_rows >= rows), default=max(known))
+        share = (rows - low) / (high - low) if low < rows < high else 0.0
+        return known[low] + (known[high] - known[low]) * share
 
-    def of(self, rows: int) -> float:
-        known, counts = self._known, list(self._known)
-        after = bisect.bisect_left(counts, rows)
-        if after == len(counts) or after == 0 or counts[after] == rows:
-            return known[counts[min(after, len(counts) - 1)]]
-        low, high = counts[after - 1], counts[after]
-        return known[low] + (known[high] - known[low]) * (rows - low) / (high - low)
+    return pass_s

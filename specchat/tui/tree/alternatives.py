@@ -135,8 +135,8 @@ def fork_at_node(emitted: Sequence[Emitted], round: RoundDone, node: int) -> For
     while at > 0:
         way.insert(0, at)
         at = round.tree.parents[at]
-    kept = next((n for n, (one, other) in enumerate(zip(way, round.verdict.path, strict=False)) if one != other), None)
-    kept = min(len(way), len(round.verdict.path)) if kept is None else kept
+    shorter = min(len(way), len(round.verdict.path))
+    kept = next((n for n in range(shorter) if way[n] != round.verdict.path[n]), shorter)
     left = [Emitted(round.tree.tokens[one], round.tree.texts[one], "drafted") for one in way[kept:]]
     before = (*emitted[: first + kept], *left)
     drawn = emitted[first + kept] if not left and kept < len(round.pieces) else None

@@ -117,7 +117,7 @@ class OlderView(TintedText):
 
 
 class NewerView(OlderView):
-    """Shows how many messages are after the page; a click mounts some."""
+    """The same for messages after the page."""
 
     ARROW, WORD, STEP = "▼", "newer", 1
 

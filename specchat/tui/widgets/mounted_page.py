@@ -70,8 +70,8 @@ class MountedPage(VerticalScroll):
         """Show another chat or branch; the turns that both have in common stay mounted."""
         views = self.views
         before = [*self.older, *(view.turn for view in views)]
-        common = next((i for i, (a, b) in enumerate(zip(before, turns, strict=False)) if a is not b), None)
-        kept = (min(len(before), len(turns)) if common is None else common) - len(self.older)
+        shorter = min(len(before), len(turns))
+        kept = next((at for at in range(shorter) if before[at] is not turns[at]), shorter) - len(self.older)
         if kept < 1:
             await self.open(turns)
             return
@@ -90,25 +90,21 @@ class MountedPage(VerticalScroll):
 
     async def show_older(self, lines: int) -> bool:
         """Mount some older messages and remove the newest; False where there are none."""
-        turns = self._take_turns(self.older, lines)[::-1]
-        if not turns:
-            return False
-        leaving = self._past_kept_lines(self.views)
-        self.newer += [view.turn for view in reversed(leaving)]
-        await self._remove(leaving)
-        await self._mount(turns, first=True)
-        await self._update_ends()
-        return True
+        if turns := self._take_turns(self.older, lines)[::-1]:
+            leaving = self._past_kept_lines(self.views)
+            self.newer += [view.turn for view in reversed(leaving)]
+            await self._remove(leaving)
+            await self._mount(turns, first=True)
+            await self._update_ends()
+        return bool(turns)
 
     async def show_newer(self, lines: int) -> bool:
         """Mount some newer messages and remove the oldest; False where there are none."""
-        turns = self._take_turns(self.newer, lines)
-        if not turns:
-            return False
-        await self._mount(turns)
-        await self._remove_oldest()
-        await self._update_ends()
-        return True
+        if turns := self._take_turns(self.newer, lines):
+            await self._mount(turns)
+            await self._remove_oldest()
+            await self._update_ends()
+        return bool(turns)
 
     async def prune(self) -> None:
         """Remove the oldest messages of a page that has grown too long; a line shows how many."""
@@ -185,8 +181,7 @@ class ReadingPosition:
     def remember(self, views: Iterable[Widget]) -> None:
         """Take the topmost visible one of these views as the reading position."""
         top = round(self._page.scroll_y)
-        below = (view for view in views if view.virtual_region.bottom > top)
-        view = next(below, None)
+        view = next((view for view in views if view.virtual_region.bottom > top), None)
         self._position = None if view is None else (view, top - view.virtual_region.y)
 
     def restore(self, placements: Iterable[WidgetPlacement], lowest: int) -> None:

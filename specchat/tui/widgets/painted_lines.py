@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 from rich.segment import Segment
@@ -24,7 +25,6 @@ class RoleStyles(Widget):
         self._styles: dict[str, Style] = {}
 
     def notify_style_update(self) -> None:
-        """Drop the styles of the old theme."""
         self._styles.clear()
         super().notify_style_update()
 
@@ -64,34 +64,27 @@ class PaintedLines(RoleStyles):
             self.refresh()
             return
         self._lines = self.paint(width, height)
-        changed = [y for y in range(height) if _at(before, y) != _at(self._lines, y)]
-        if changed:
+        nothing: ScreenLine = []
+        pairs = zip_longest(before, self._lines, fillvalue=nothing)
+        if changed := [y for y, (was, now) in zip(range(height), pairs, strict=False) if was != now]:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def entitle(self, *, title: str | None = None, subtitle: str | None = None) -> None:
         """Set the titles in the border; only the border is drawn, and only if they have changed."""
         before = self._titles
-        title, subtitle = self._titles = (
-            before[0] if title is None else title,
-            before[1] if subtitle is None else subtitle,
-        )
+        self._titles = before[0] if title is None else title, before[1] if subtitle is None else subtitle
         if self._titles != before:
-            set_border_titles(self, title, subtitle)
+            set_border_titles(self, *self._titles)
 
     def render_line(self, y: int) -> Strip:
-        """One line, styled and filled up to the width."""
-        size = self.size
-        if self._lines is None or self._painted_for != (size.width, size.height):
-            self._painted_for = (size.width, size.height)
-            self._lines = self.paint(size.width, size.height)
+        width, height = self.size
+        if self._lines is None or self._painted_for != (width, height):
+            self._painted_for = (width, height)
+            self._lines = self.paint(width, height)
         if y >= len(self._lines):
-            return Strip.blank(size.width, self.rich_style)
-        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._lines[y], size.width)]
-        return Strip(segments).adjust_cell_length(size.width, self.rich_style)
-
-
-def _at(lines: list[ScreenLine], y: int) -> ScreenLine:
-    return lines[y] if y < len(lines) else []
+            return Strip.blank(width, self.rich_style)
+        segments = [Segment(text, self.style_of(role)) for text, role in clip(self._lines[y], width)]
+        return Strip(segments).adjust_cell_length(width, self.rich_style)
 
 
 class LinesView(PaintedLines):

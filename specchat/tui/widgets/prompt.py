@@ -25,10 +25,6 @@ class Menu:
     words: tuple[str, ...]
     at: int = 0
 
-    @property
-    def marked(self) -> str:
-        return self.words[self.at]
-
 
 class Prompt(FixedTextArea):
     """A text area whose text can be sent. A long paste is shown as one word."""
@@ -90,7 +86,6 @@ class Prompt(FixedTextArea):
         return self._pastes.unfold(self.text)
 
     async def on_key(self, event: events.Key) -> None:
-        """Alt and a letter type nothing."""
         if typed_by(event) or await run_bound(self, event):
             return
         if event.key in ("up", "down", "enter"):  # remapped by the user: the text area's own action
@@ -135,15 +130,14 @@ class Prompt(FixedTextArea):
         return was_open
 
     def take(self, word: str) -> None:
-        """Put a completion in place of what is typed."""
         self._replace_word(0, 0, len(self.document[0]), word)
 
     def action_send(self) -> None:
         """Complete the command that is marked; else send the text, or report that there is none."""
         menu = self.menu
         complete = menu is not None and not menu.at and self.text in {word.strip() for word in menu.words}
-        if menu is not None and not complete and self.text != menu.marked.strip():
-            self.take(menu.marked)
+        if menu is not None and not complete and self.text != menu.words[menu.at].strip():
+            self.take(menu.words[menu.at])
             return
         posted = "".join(self._posted)
         behind = self.text.removeprefix(posted) or self.text  # a busy app has not taken out yet what was sent before
@@ -154,8 +148,8 @@ class Prompt(FixedTextArea):
     def take_sent(self) -> None:
         """Leave what was typed behind the text that was sent first, where the app was too busy to take that at once."""
         sent = self._posted.pop(0) if self._posted else ""
-        if sent and self.text.startswith(sent) and len(self.text) > len(sent):
-            self.text = self.text.removeprefix(sent)
+        if sent and self.text.startswith(sent) and (behind := self.text.removeprefix(sent)):
+            self.text = behind
             self.move_cursor(self.document.end)
 
     def action_newline(self) -> None:
@@ -187,7 +181,7 @@ class Prompt(FixedTextArea):
         """Complete the common part, then cycle through the completions; without any, move the focus."""
         row, column = self.cursor_location
         if self.menu is not None and self.menu.at:
-            self.take(self.menu.marked)
+            self.take(self.menu.words[self.menu.at])
             return
         if self._offered is not None and self._offered[0] == self.text:
             words = self._offered[1]

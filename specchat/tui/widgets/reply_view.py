@@ -76,8 +76,6 @@ _OWN_BLOCKS: dict[str, type[MarkdownBlock]] = {
 
 
 class FinishedMarkdown(Markdown, GrowingLines):
-    """A Markdown widget to which finished blocks can be appended."""
-
     BLOCKS = {  # noqa: RUF012
         name: without_second_layout(block) for name, block in (Markdown.BLOCKS | _OWN_BLOCKS).items()
     }
@@ -105,12 +103,11 @@ class ThoughtView(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._line = TintedText()
-        self._thoughts = TintedText(classes="thoughts")
+        self.thoughts = TintedText(classes="thoughts")
         self._caption = ("", "")
 
     def compose(self) -> ComposeResult:
-        yield self._line
-        yield self._thoughts
+        yield from (self._line, self.thoughts)
 
     def watch_unfolded(self, unfolded: bool) -> None:
         self.set_class(unfolded, "-unfolded")
@@ -126,13 +123,9 @@ class ThoughtView(Vertical):
             return
         if not self.display:
             self.display = self.unfolded = True
-        self._thoughts.add(first_runs([(text, "dim")]))
+        self.thoughts.add(first_runs([(text, "dim")]))
         self._caption = ("thinking", f" · {numbers.tokens(tokens)}")
         self._draw()
-
-    def set_preview(self, runs: ScreenLine, *, within: bool = False) -> None:
-        """Show these runs behind the thoughts as a preview of draft tokens."""
-        self._thoughts.set_preview(runs, within=within)
 
     def close(self, seconds: float | None, tokens: int) -> None:
         if not self.display:
@@ -201,7 +194,7 @@ class ReplyView(GrowingLines, Vertical):
         self._last: FinishedMarkdown | None = None  # the widget that gets the next commit
         self._uncommitted = ""  # finished blocks that are still shown in the tail
         self._uncommitted_since_s = 0.0
-        self._ended = False
+        self.ended = False  # the end of the reply is on the screen
         self._undrawable = False
         self._shown = 0  # pieces of the reply that are on the screen
         self._shown_speech = 0  # … without thoughts
@@ -215,10 +208,7 @@ class ReplyView(GrowingLines, Vertical):
         self._flipped = False  # the tokens are shown for the keys alone
 
     def compose(self) -> ComposeResult:
-        yield self._thought
-        yield self._tail
-        yield self._tokens
-        yield self._figures
+        yield from (self._thought, self._tail, self._tokens, self._figures)
 
     async def on_mount(self) -> None:
         await self.show_new()
@@ -244,9 +234,9 @@ class ReplyView(GrowingLines, Vertical):
         elif not lines:
             self.cursor = max(0, min(len(self._cursor_pieces) - 1, self.cursor + by))
         else:
-            line, column = self._positions()[self.cursor]
-            at = self._tokens.screen_line_of((line, column))
-            self._point_at(self._tokens.position_at(self._tokens.cell_of((line, column)), at + by))
+            position = self._positions()[self.cursor]
+            at = self._tokens.screen_line_of(position)
+            self._point_at(self._tokens.position_at(self._tokens.cell_of(position), at + by))
         return True
 
     @property
@@ -256,7 +246,6 @@ class ReplyView(GrowingLines, Vertical):
 
     @property
     def cursor_line(self) -> Region | None:
-        """Where on the screen the token is."""
         if self.cursor is None:
             return None
         line = self._tokens.screen_line_of(self._positions()[self.cursor])
@@ -276,13 +265,11 @@ class ReplyView(GrowingLines, Vertical):
         return self._tokens.positions(visible(text) for _, text in self._cursor_pieces)
 
     def _point_at(self, position: Position | None) -> None:
-        """Point at the token that stands there."""
         if position is not None:
             at = bisect_right(self._positions(), position) - 1
             self.cursor = max(0, min(len(self._cursor_pieces) - 1, at))
 
     def on_click(self, event: Click) -> None:
-        """In a reply's tokens, point at one of them."""
         offset = event.get_content_offset(self._tokens) if self.token_view else None
         if offset is None or (self.cursor is None and not self.move_cursor(1)):
             return
@@ -298,11 +285,6 @@ class ReplyView(GrowingLines, Vertical):
     def unfolded(self, unfolded: bool) -> None:
         self._thought.unfolded = unfolded
 
-    @property
-    def unfinished(self) -> bool:
-        """Whether the end of the reply is not on the screen yet."""
-        return not self._ended
-
     async def show_new(self) -> None:
         """Show the new pieces of the reply, and its end if it has ended; as plain text if they cannot be drawn."""
         if not self._tail.is_attached:  # not composed yet: `on_mount` shows them
@@ -317,7 +299,7 @@ class ReplyView(GrowingLines, Vertical):
             await self.remove_children(".plain, FinishedMarkdown")
             self._thought.display, self._tail.display = False, True
             self._tail.set(first_lines(visible(self.reply.text)))
-            self._shown, self._ended = len(self.reply.pieces), self.reply.stop is not None
+            self._shown, self.ended = len(self.reply.pieces), self.reply.stop is not None
 
     async def _show_new(self) -> None:
         if not self._thoughts.opened and closes_unopened_thought(self.reply.text):
@@ -351,7 +333,7 @@ class ReplyView(GrowingLines, Vertical):
     def set_preview(self, runs: ScreenLine, *, within: bool = False) -> None:
         """Show these runs behind the text as a preview of draft tokens; they are not part of the text."""
         thinking = self._thoughts.thinking
-        self._thought.set_preview(runs if thinking else [], within=within)
+        self._thought.thoughts.set_preview(runs if thinking else [], within=within)
         self._tail.set_preview([] if thinking else runs, within=within)
         self._tokens.set_preview(runs if self.token_view else [], within=within)
 
@@ -388,7 +370,7 @@ class ReplyView(GrowingLines, Vertical):
         return drawing_steps(text, left) if len(text) <= LONG else await asyncio.to_thread(drawing_steps, text, left)
 
     async def _draw_in_turn(self, steps: Sequence[DrawingStep]) -> None:
-        """Draw each of these steps once the one before is on the screen."""
+        """Draw each step once the one before is on the screen."""
         for step in steps:
             drawn = asyncio.Event()
             self.call_after_refresh(drawn.set)
@@ -422,9 +404,9 @@ class ReplyView(GrowingLines, Vertical):
         await self.mount(TintedText(first_lines(text.strip("\n")), classes="plain"), before=self._tail)
 
     async def _finish(self) -> None:
-        if self._ended:
+        if self.ended:
             return
-        self._ended = True
+        self.ended = True
         self.set_preview([])
         await self._show(*self._thoughts.finish())
         self._thought.close(self.reply.facts.thought_s, self._thoughts.tokens)

@@ -36,16 +36,10 @@ class RoundAnimation:
     """Holds back a round, and the events after it, until its animation has ended. There is no timer otherwise."""
 
     def __init__(
-        self,
-        context: AppServices,
-        tree_panel: TreePanel,
-        tree_strip: TreeStrip,
-        subtitle: Subtitle,
-        transcript: Transcript,
+        self, context: AppServices, panel: TreePanel, strip: TreeStrip, subtitle: Subtitle, transcript: Transcript
     ) -> None:
         self._app, self._chat, self._speed, self._pump = context.app, context.chat, context.speed, context.pump
-        self._tree_panel, self._tree_strip = tree_panel, tree_strip
-        self._subtitle, self._transcript = subtitle, transcript
+        self._tree_panel, self._tree_strip, self._subtitle, self._transcript = panel, strip, subtitle, transcript
         self._held: list[Event] = []
         self.depth = 0
         self._depths_per_step = 1
@@ -68,7 +62,8 @@ class RoundAnimation:
         waiting = [*self._held, *events]
         at = self._newest(waiting)
         overtaken = self.finished or any(isinstance(event, RoundDone) for event in events)
-        if not self._animates_rounds or any(_ends_animation(event) for event in events) or (overtaken and at is None):
+        animates = self._animated and self._speed.slow and not any(map(_ends_animation, events))
+        if not animates or (overtaken and at is None):
             self._stop()
             return waiting
         if at is None:
@@ -111,10 +106,6 @@ class RoundAnimation:
     @property
     def _animated(self) -> bool:
         return self._app.animation_level != "none"
-
-    @property
-    def _animates_rounds(self) -> bool:
-        return self._animated and self._speed.slow
 
     def _newest(self, waiting: Sequence[Event]) -> int | None:
         """The index of the newest round that is not animated yet; None if there is none, or no time for it."""
@@ -178,8 +169,8 @@ def preview(round: RoundDone, upto: int) -> ScreenLine:
     follows after the path.
     """
     path, best = round.verdict.path, best_path(round)
-    common = next((at for at, pair in enumerate(zip(path, best, strict=False)) if pair[0] != pair[1]), None)
-    common = min(len(path), len(best)) if common is None else common
+    shorter = min(len(path), len(best))
+    common = next((at for at in range(shorter) if path[at] != best[at]), shorter)
     line: ScreenLine = [(_shown(round, node), "drafted") for node in path[:upto]]
     if upto <= common:
         return line + [(_shown(round, node), "pending") for node in best[upto:]]

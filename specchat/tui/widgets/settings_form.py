@@ -55,16 +55,12 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     @dataclass
     class Chosen(Message):
-        """The user gave a live setting another value."""
-
-        name: str
+        name: str  # of a live setting
         value: Any
 
     @dataclass
     class ReloadAsked(Message):
-        """The user wants these settings, which need the models loaded again."""
-
-        changes: dict[str, Any]
+        changes: dict[str, Any]  # which need the models loaded again
 
     @dataclass
     class SaveAsked(Message):
@@ -88,19 +84,18 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.repaint()
 
     def _form_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            event.stop()
-            if self.editor.query:
-                self.editor.search("")
-            else:
-                self.post_message(self.Left())
+        if event.key == "escape" and self.editor.query:
+            self.editor.search("")
+        elif event.key == "escape":
+            self.post_message(self.Left())
         elif event.character and (event.character.isdigit() or event.character == ".") and self.editor.current:
-            event.stop()
             self.editor.begin_typing(event.character)
         elif (letter := typed_by(event)).isalpha() and event.key not in keys_of(self, "settings."):
-            event.stop()
             self.editor.searching = True  # words meant for the prompt change nothing here
             self.editor.search(letter)
+        else:
+            return
+        event.stop()
 
     def _value_key(self, event: events.Key) -> None:
         form = self.editor
@@ -197,7 +192,7 @@ class SettingsForm(PaintedLines, can_focus=True):
         self.repaint()
 
     def show_remark(self, text: str) -> None:
-        """Show a remark on the border until the form is filled again."""
+        """Show it on the border until the form is filled again."""
         self._remark = text
         self.repaint()
 
@@ -211,7 +206,6 @@ class SettingsForm(PaintedLines, can_focus=True):
         super().repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        """The lines around the chosen one, and its description at the bottom."""
         lines, self._visible_lines, self._top = form_lines(self.editor, self._effect, width, height, self._top)
         return lines
 

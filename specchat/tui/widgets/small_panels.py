@@ -110,8 +110,7 @@ class StatsPanel(PaintedLines):
         return len(stats_lines(self.facts, width, sys.maxsize)) - len(stats_lines(self.facts, width, height))
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:
-        lines = stats_lines(self.facts, width, height)
-        return lines or [[("nothing measured yet", "dim")]]
+        return stats_lines(self.facts, width, height) or [[("nothing measured yet", "dim")]]
 
     def _note_left_out(self) -> None:
         left_out = self.left_out if self._all_wanted and self.display else 0

@@ -57,12 +57,11 @@ class TintedText(RoleStyles, GrowingLines):
         first = len(self._screen_lines)
         self._clear_preview()
         for text, role in runs:
-            head, *more = text.replace("\t", _TAB).split("\n")
-            self._append(head, role)
-            for part in more:
-                self._lines.append([])
-                self._run_starts.append([])
-                self._texts.append("")
+            for at, part in enumerate(text.replace("\t", _TAB).split("\n")):
+                if at:
+                    self._lines.append([])
+                    self._run_starts.append([])
+                    self._texts.append("")
                 self._append(part, role)
         self._wrap_from(line, start)
         self._draw_from(first, before)
@@ -97,11 +96,9 @@ class TintedText(RoleStyles, GrowingLines):
             self.refresh()
 
     def screen_line_of(self, position: Position) -> int:
-        """The number of the screen line with this position."""
         return max(0, bisect_right(self._screen_lines, position, key=lambda line: line[:2]) - 1)
 
     def cell_of(self, position: Position) -> int:
-        """The column of the screen in which this position is."""
         line, at = position
         _, start, _ = self._screen_lines[self.screen_line_of(position)]
         return cell_len(self._texts[line][start:at])
@@ -123,9 +120,8 @@ class TintedText(RoleStyles, GrowingLines):
             self._clear()
         else:
             del self._lines[:count], self._run_starts[:count], self._texts[:count]
-            self._screen_lines = [
-                (line - count, start, end) for line, start, end in self._screen_lines if line >= count
-            ]
+            left = (line for line in self._screen_lines if line[0] >= count)
+            self._screen_lines = [(line - count, start, end) for line, start, end in left]
         self.refresh(layout=True)
 
     def set(self, runs: Iterable[tuple[str, str]]) -> None:
@@ -145,13 +141,12 @@ class TintedText(RoleStyles, GrowingLines):
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         self._set_width(width)
-        last = len(self._screen_lines) - 1
-        screen_lines, at = (
-            (self._preview_lines, y - last) if self._preview_lines and y >= last else (self._screen_lines, y)
-        )
-        if at >= len(screen_lines):
+        shown, at, last = self._screen_lines, y, len(self._screen_lines) - 1
+        if self._preview_lines and y >= last:
+            shown, at = self._preview_lines, y - last
+        if at >= len(shown):
             return Strip.blank(width, self.rich_style)
-        line, start, end = screen_lines[at]
+        line, start, end = shown[at]
         strip = Strip(self._segments(line, start, end)).apply_offsets(start, line)
         return strip.adjust_cell_length(width, self.rich_style)
 
@@ -220,11 +215,7 @@ class TintedText(RoleStyles, GrowingLines):
             segments += self._styled(text[left - at : right - at], left, self.style_of(role), selected)
         if self._mark is not None:
             segments = self._marked(segments, line, start, end)
-        return (
-            [*segments, *self._preview_segments(start, end)]
-            if self._preview and line == len(self._lines) - 1
-            else segments
-        )
+        return segments + (self._preview_segments(start, end) if line == len(self._lines) - 1 else [])
 
     def _marked(self, segments: list[Segment], line: int, start: int, end: int) -> list[Segment]:
         """The segments of a screen line with the mark, if it is in there."""
@@ -254,9 +245,8 @@ class TintedText(RoleStyles, GrowingLines):
 
     def _selected_span(self, line: int) -> tuple[int, int]:
         span = self.text_selection.get_span(line) if self.text_selection else None
-        if span is None:
-            return (0, 0)
-        return (span[0], 1_000_000_000 if span[1] == -1 else span[1])
+        start, end = span or (0, 0)
+        return start, 1_000_000_000 if end == -1 else end
 
     def _styled(self, text: str, at: int, style: Style, selected: tuple[int, int]) -> list[Segment]:
         low, high = (max(0, min(len(text), edge - at)) for edge in selected)

@@ -62,8 +62,6 @@ class Transcript(MountedPage):
 
     @dataclass
     class Pointed(Message):
-        """The user points at this message."""
-
         turn: Turn
 
     @dataclass
@@ -83,9 +81,7 @@ class Transcript(MountedPage):
 
     @dataclass
     class CopyAsked(Message):
-        """The user wants this text in the clipboard; empty if there is none."""
-
-        text: str
+        text: str  # empty if there is none
         what: str = "message"
 
     @dataclass
@@ -183,8 +179,7 @@ class Transcript(MountedPage):
         self.post_message(self.Found(words, with_words.index(at) + 1, len(with_words)))
 
     async def action_find_again(self) -> None:
-        if self.sought:
-            await self.find(self.sought)
+        await self.find(self.sought)
 
     @property
     def token_view(self) -> ReplyView | None:
@@ -206,7 +201,7 @@ class Transcript(MountedPage):
             self.post_message(self.TokenPointed(view, entered=True))
 
     def leave_token(self) -> bool:
-        """Point at no token any more; False if none was."""
+        """False if no token was pointed at."""
         pointed = [view for view in self.views if isinstance(view, ReplyView) and view.cursor is not None]
         for view in pointed:
             view.leave_cursor()
@@ -261,7 +256,7 @@ class Transcript(MountedPage):
         self.post_message(self.SwitchAsked(self.chosen_turn(), step))
 
     def unfinished_replies(self) -> list[ReplyView]:
-        return [view for view in self.views if isinstance(view, ReplyView) and view.unfinished]
+        return [view for view in self.views if isinstance(view, ReplyView) and not view.ended]
 
     def chosen_view(self) -> MessageView | None:
         return self.views[self.chosen] if self.chosen is not None and self.chosen < len(self.views) else None
@@ -275,10 +270,6 @@ class Transcript(MountedPage):
         if isinstance(view := self.chosen_view(), ReplyView):
             return view
         return next((view for view in reversed(self.views) if isinstance(view, ReplyView)), None)
-
-    def reply_text(self) -> str | None:
-        view = self.reply_view()
-        return text_of(view) if view else None
 
     def toggle_tokens(self) -> None:
         if view := self.reply_view():

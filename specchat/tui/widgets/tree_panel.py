@@ -79,9 +79,7 @@ class TreePanel(PaintedLines, can_focus=True):
 
     @dataclass
     class WhatIfAsked(Message):
-        """The user wants to see this round under other settings."""
-
-        round: RoundDone
+        round: RoundDone  # to be seen under other settings
 
     mode: reactive[Mode] = reactive("auto")
     """How the tree is drawn; `auto` chooses by the size."""
@@ -139,12 +137,9 @@ class TreePanel(PaintedLines, can_focus=True):
 
     def action_walk(self, step: Step) -> None:
         """Choose a neighbour of the chosen node; where none is chosen, an arrow begins with the path's first."""
-        if (round := self.round) is None:
-            return
-        if self.chosen is None:
-            self.choose(neighbour(round, 0, step if step in ("root", "bonus") else "child"))
-        else:
-            self.choose(neighbour(round, self.chosen, step))
+        if (round := self.round) is not None:
+            step = step if self.chosen is not None or step in ("root", "bonus") else "child"
+            self.choose(neighbour(round, self.chosen or 0, step))
 
     def action_enter(self) -> None:
         """Open the place of the chosen node; where none is chosen, choose the path's first."""
@@ -158,10 +153,8 @@ class TreePanel(PaintedLines, can_focus=True):
             self.post_message(self.WhatIfAsked(round))
 
     def action_turn(self, by: int) -> None:
-        if self._best_place is not None:
-            at = by + len(self._rounds) - 1
-        else:
-            at = by + (len(self._rounds) if self.round is None else self._place_of(self.round))
+        here = len(self._rounds) if self.round is None else self._place_of(self.round)
+        at = by + (here if self._best_place is None else len(self._rounds) - 1)
         if at >= len(self._rounds):
             self.action_leave()
         else:
@@ -259,15 +252,9 @@ class TreePanel(PaintedLines, can_focus=True):
     def paint(self, width: int, height: int) -> list[ScreenLine]:
         """The tree; under it what is known about a node or the rounds before, the whole reply, and the legend."""
         self._ribbon = None
-        round = self.round
-        if (
-            round is None
-            and self._recording is not None
-            and (recorded := growing_tree_lines(self._recording, width, height, self._marks))
-        ):
-            return recorded
-        if round is None:
-            return paragraph(self._empty, width, "dim")
+        if (round := self.round) is None:
+            recorded = growing_tree_lines(self._recording, width, height, self._marks) if self._recording else []
+            return recorded or paragraph(self._empty, width, "dim")
         upto = self._revealed[1] if self._revealed is not None and self._pinned is None else None
         picture = picture_of(round, self._marks, upto, self.chosen)
 
@@ -285,7 +272,9 @@ class TreePanel(PaintedLines, can_focus=True):
         lines = self.drawing.lines
         if not about:
             room = height - len(last) - max(len(lines), height // 2) - 1  # a small tree keeps half: less jumps
-            about = earlier_rounds_lines(self._before(round), width, height, self._marks, room=room)
+            at = self._place_of(round)
+            before = self._rounds[max(0, at - EARLIER) : at]
+            about = earlier_rounds_lines(before, width, height, self._marks, room=room)
         space = height - len(lines) - len(about) - len(last)
         self._ribbon_line = height - len(last)
         return [*lines, *([] for _ in range(space)), *about, *last]
@@ -304,13 +293,8 @@ class TreePanel(PaintedLines, can_focus=True):
         node = self._hovered if self._hovered is not None else self.chosen
         if node is None or node > len(round.tree.tokens):
             return []
-        return node_lines(
-            round, node, width, height, self._marks, roomy=self.chosen is not None, temperature=self._temperature
-        )
-
-    def _before(self, round: RoundDone) -> list[RoundDone]:
-        at = self._place_of(round)
-        return list(self._rounds[max(0, at - EARLIER) : at])
+        roomy = self.chosen is not None
+        return node_lines(round, node, width, height, self._marks, roomy=roomy, temperature=self._temperature)
 
     def _place_of(self, round: RoundDone) -> int:
         """Where in the reply the round is; the end of the reply for a round that is not in it."""

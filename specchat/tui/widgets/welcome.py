@@ -64,12 +64,9 @@ class Welcome(PaintedLines):
 
     @dataclass
     class QuestionChosen(Message):
-        """The user wants this question asked."""
-
         question: str
 
     def show_tree(self, tree: GrowingTree) -> None:
-        """Show this tree as it is now."""
         self._tree = tree
         self.repaint()
 
@@ -97,8 +94,10 @@ class Welcome(PaintedLines):
         if self._shown_tree is not None and room - len(questions) - 2 < LOWEST <= room - len(QUESTIONS) - 2:
             questions = self._questions(column, len(QUESTIONS))
         questions, room = _fitted(questions, room)
-        tree, room = _fitted(self._growing(wide := min(width, _TREE_COLUMN), min(room - 1, _TREE_LINES)), room)
-        about, room = _fitted(_about(width, column), room)
+        grown, wide = self._shown_tree, min(width, _TREE_COLUMN)
+        tree = growing_tree_lines(grown, wide, min(room - 1, _TREE_LINES), self._marks) if grown is not None else []
+        tree, room = _fitted(tree, room)
+        about, room = _fitted(paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim"), room)
         name = [_DOTS, _NAME] if room and not tree else [_NAME]
         above = [[_centred(line, width) for line in part] for part in (name, about)]
         below = [[_centred(line, width) for line in part] for part in (state, found)]
@@ -128,10 +127,6 @@ class Welcome(PaintedLines):
             self._pointed = question
             self.repaint()
 
-    def _growing(self, width: int, height: int) -> list[ScreenLine]:
-        tree = self._shown_tree
-        return [] if tree is None else growing_tree_lines(tree, width, height, self._marks)
-
     def _questions(self, column: int, height: int) -> list[ScreenLine]:
         """Each question with its key, wrapped if the height allows it; the one under the pointer stands out."""
         keys = [hint(self, key, "") for key in _KEYS]
@@ -142,9 +137,9 @@ class Welcome(PaintedLines):
         self._asked_by = [at for at, parts in enumerate(wrapped) for _ in parts]
         roles = ["selected" if at == self._pointed else "text" for at in range(len(QUESTIONS))]
         return [
-            [((key if first else "").ljust(wide), "accepted"), (part, role)]
+            [(("" if at else key).ljust(wide), "accepted"), (part, role)]
             for key, parts, role in zip(keys, wrapped, roles, strict=True)
-            for first, part in zip([True, *([False] * len(parts))], parts, strict=False)
+            for at, part in enumerate(parts)
         ]
 
     def _found(self, column: int) -> list[ScreenLine]:
@@ -161,13 +156,9 @@ class Welcome(PaintedLines):
         if chat.engine.phase == "loading" and chat.engine.loading is not None:
             what, share, figures = numbers.loading(chat.engine.loading)
             cancels = f"{key} · " if (key := hint(self, "stop", "cancels")) else ""
-            line: ScreenLine = [(bar(share or 0.0, min(40, column)), "bar")] if share is not None else []
-            return [
-                *paragraph(what, column, "text"),
-                line,
-                [(str(figures), "dim")],
-                *paragraph(cancels + "you can already type", column, "dim"),
-            ]
+            line: ScreenLine = [(bar(share, min(40, column)), "bar")] if share is not None else []
+            below = paragraph(cancels + "you can already type", column, "dim")
+            return [*paragraph(what, column, "text"), line, [(str(figures), "dim")], *below]
         if chat.engine.phase in ("starting", "loading"):
             name = chat.engine.loading_pair
             return [[(f"getting {name} ready; you can already type" if name else "starting", "dim")]]
@@ -184,10 +175,6 @@ class Welcome(PaintedLines):
 _NAME: ScreenLine = [("specchat", "strong")]
 _DOTS: ScreenLine = [("●", "accepted"), ("━", "river"), ("●", "accepted"), ("━", "river"), ("★", "bonus"), (" ", "")]
 """A tree in one line, where no other is shown."""
-
-
-def _about(width: int, column: int) -> list[ScreenLine]:
-    return paragraph(_ABOUT if width >= 50 else _ABOUT_NARROW, column, "dim")
 
 
 def _offered(offer: Offer, column: int, key: str) -> list[ScreenLine]:
