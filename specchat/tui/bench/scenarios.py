@@ -38,10 +38,8 @@ Result = dict[str, Any]
 
 class Scenario:
     def __init__(self, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
-        self.ahead = ahead
+        self.ahead, self.seconds, self.rate = ahead, seconds, rate
         self.links: list[ScriptedLink] = []
-        self.seconds = seconds
-        self.rate = rate
         self._scenario: Callable[[], Awaitable[Result]] = getattr(self, scenario)
         self.result: Result = {}
 
@@ -103,15 +101,15 @@ class Scenario:
             self.app.call_after_refresh(drawn.set)
             await drawn.wait()
         opened_s, before = time.thread_time() - begun, time.thread_time()
-        paging = asyncio.create_task(self._page_up())
-        lags = await _event_loop_lags(done=paging.done)
+
+        async def page_up() -> None:
+            for _ in range(PAGES):
+                transcript.scroll_page_up(animate=False)
+                await asyncio.sleep(0.1)
+
+        lags = await _event_loop_lags(done=asyncio.create_task(page_up()).done)
         page_s = (time.thread_time() - before) / PAGES
         return {"open_s": opened_s, "frame_s": _quantile(lags, 0.95), "page_s": page_s}
-
-    async def _page_up(self) -> None:
-        for _ in range(PAGES):
-            self.app.chat_screen.transcript.scroll_page_up(animate=False)
-            await asyncio.sleep(0.1)
 
     async def memory(self) -> Result:
         """The memory growth of ten minutes of streaming, played faster, extrapolated to an hour."""
@@ -169,9 +167,8 @@ def _turns(count: int) -> list[Turn]:
             turns.append(Turn("user", f"Question {number}: how does it go on?"))
             continue
         reply = Reply(0, Figures(), stop="end")
-        reply.add(
-            f"Answer {number} is **short**.\n\n- it has a list\n- of two\n\n```python\nreturn {number}\n```\n", "target"
-        )
+        code = f"```python\nreturn {number}\n```\n"
+        reply.add(f"Answer {number} is **short**.\n\n- it has a list\n- of two\n\n{code}", "target")
         turns.append(Turn("assistant", reply=reply))
     return turns
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from itertools import cycle, islice
 from typing import Any
 
+from specchat.engine.client.client import take_all
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Command, Generate, Load
 from specchat.engine.protocol.round_parts import Draw, Piece, Timings, Tree, Verdict
@@ -44,14 +45,9 @@ TEXTS = {
 }
 
 
-def tokens_of(text: str) -> Iterator[str]:
-    """The text in pieces of a few characters, over and over."""
-    return cycle(_PIECES.findall(text))
-
-
 def rounds_of(text: str, tokens: int, rate: float, id: int, ahead: int = 0) -> Iterator[ev.RoundDone]:
     """Rounds that write so many tokens of the text, over and over, at such a rate, the first `ahead` of them fast."""
-    words = tokens_of(text)
+    words = cycle(_PIECES.findall(text))
     written, last = 0, "<s>"
     for index, count in enumerate(cycle(TOKENS_PER_ROUND)):
         if written >= tokens:
@@ -80,24 +76,16 @@ def _round(id: int, index: int, root: str, words: list[str], written: int, at_s:
                 path.append(len(texts) - 1)
         parent = path[-1] if kept else parent
     logprobs = [None, *(-0.1 - 0.3 * (node % 5) for node in range(1, len(texts)))]
+    draws = [Draw(node, "point", "scripted", -0.4) for node in range(1, len(texts))]
     return ev.RoundDone(
         id=id,
         index=index,
         at_s=at_s,
         context_tokens=40 + written,
         budget={"nodes": 18, "depth": 6, "width": 4},
-        tree=Tree(
-            list(range(len(texts))),
-            parents,
-            texts,
-            [Draw(node, "point", "scripted", -0.4) for node in range(1, len(texts))],
-            logprobs,
-        ),
+        tree=Tree(list(range(len(texts))), parents, texts, draws, logprobs),
         verdict=Verdict(path, 7, words[-1], -0.2, reasons),  # type: ignore[arg-type]
-        pieces=[
-            *(Piece(1, word, "drafted") for word in words[:-1]),
-            Piece(2, words[-1], "target"),
-        ],
+        pieces=[*(Piece(1, word, "drafted") for word in words[:-1]), Piece(2, words[-1], "target")],
         timings=Timings(0.002, 0.020, 0.001),
     )
 
@@ -115,10 +103,8 @@ class ScriptedLink:
     """A `Link` that answers every question with the same text, at the same rate."""
 
     def __init__(self, wake: Callable[[], None], text: str, tokens: int, rate: float, ahead: int = 0) -> None:
-        self._wake = wake
-        self._ahead = ahead
+        self._wake, self._text, self._rate, self._ahead = wake, text, rate, ahead
         self.tokens = tokens
-        self._text, self._rate = text, rate
         self._queue: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
         self._closed = threading.Event()
         self.done = threading.Event()
@@ -132,10 +118,7 @@ class ScriptedLink:
                 threading.Thread(target=self._write, args=(command,), daemon=True).start()
 
     def drain(self) -> list[ev.Event]:
-        events: list[ev.Event] = []
-        while not self._queue.empty():
-            events.append(self._queue.get())
-        return events
+        return take_all(self._queue)
 
     def close(self) -> None:
         self._closed.set()

@@ -44,14 +44,9 @@ def copy_with(text: str, command: list[str]) -> str:
     """Copy the text with the tool; returns why it failed, or an empty text."""
     data = text.encode("utf-16-le" if command[0] == "clip.exe" else "utf-8", "replace")
     try:
-        subprocess.run(
-            command,
-            input=data,
-            stdout=subprocess.DEVNULL,  # some keep running to serve the clipboard, and would hold a pipe open
-            stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE_S,
-            check=True,
-        )
+        # Some keep running to serve the clipboard, and would hold a pipe open.
+        quiet = subprocess.DEVNULL
+        subprocess.run(command, input=data, stdout=quiet, stderr=quiet, timeout=_PATIENCE_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         return f"{command[0]} failed: {error}"
     return ""

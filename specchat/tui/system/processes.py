@@ -39,18 +39,11 @@ class OwnProcess:
     """
 
     def __init__(
-        self,
-        command: list[str],
-        on_line: Callable[[bytes], None] = lambda line: None,
-        *,
-        in_background: bool = False,
+        self, command: list[str], on_line: Callable[[bytes], None] = lambda line: None, *, in_background: bool = False
     ) -> None:
-        self.cancelled = False
-        self.paused = False
-        self._in_background = in_background
+        self.cancelled = self.paused = False
         self.words: list[str] = []  # lines of standard error, safe to show
-        self._command = command
-        self._on_line = on_line
+        self._command, self._on_line, self._in_background = command, on_line, in_background
         self._process: Process | None = None
 
     async def run(self) -> bool:
@@ -134,8 +127,7 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self.shares: CoreShares | None = None
-        self._at = 0.0
-        self._engine_s = self._app_s = 0.0
+        self._at = self._engine_s = self._app_s = 0.0
         self._pid = 0
 
     def read(self, pid: int) -> CoreShares | None:

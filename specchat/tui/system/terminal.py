@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, MutableMapping
-from types import FrameType
 from typing import Any
 
 from textual.geometry import Size
@@ -61,10 +60,7 @@ class ExitGuard:
 
     def _take_signals(self) -> None:
         for number in _SIGNALS:
-            signal.signal(number, self._on_signal)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._leave_with(128 + number, restore=number != _HUNG_UP)
+            signal.signal(number, lambda number, _: self._leave_with(128 + number, restore=number != _HUNG_UP))
 
     def _leave_with(self, code: int, *, restore: bool) -> None:
         if self._leaving.is_set():
@@ -73,14 +69,15 @@ class ExitGuard:
         if self._leave is None:
             self._end(code)
             return
-        threading.Thread(target=self._end_later, args=(code, restore), name="leaving", daemon=True).start()
-        self._leave(code)
 
-    def _end_later(self, code: int, restore: bool) -> None:
-        time.sleep(PATIENCE_S)
-        if restore:
-            self._restore_terminal()
-        self._end(code)
+        def end_later() -> None:
+            time.sleep(PATIENCE_S)
+            if restore:
+                self._restore_terminal()
+            self._end(code)
+
+        threading.Thread(target=end_later, name="leaving", daemon=True).start()
+        self._leave(code)
 
     def _restore_terminal(self) -> None:
         if self._attributes is None or sys.__stdin__ is None or sys.__stderr__ is None:

@@ -118,9 +118,8 @@ def spark(values: Sequence[float], top: float | None = None) -> str:
     highest = top if top is not None else max(values, default=0.0)
     if highest <= 0:
         return " " * len(values)
-    return "".join(
-        " " if value <= 0 else "▁▂▃▄▅▆▇█"[max(0, min(7, round(value / highest * 8) - 1))] for value in values
-    )
+    eighths = (0 if value <= 0 else max(1, min(8, round(value / highest * 8))) for value in values)
+    return "".join(" ▁▂▃▄▅▆▇█"[height] for height in eighths)
 
 
 _WORDS = re.compile(r"[ \t]+|[^ \t]+")  # a no-break space keeps its word together

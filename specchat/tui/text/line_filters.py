@@ -38,11 +38,12 @@ class BrowserGlyphFilter(LineFilter):
 
     def apply(self, segments: Sequence[Segment], background: Color) -> list[Segment]:
         return [
-            segment
-            if segment.text.isascii()
-            else Segment(segment.text.translate(PLAINER), segment.style, segment.control)
+            segment if segment.text.isascii() else Segment(self.plain(segment.text), segment.style, segment.control)
             for segment in segments
         ]
+
+    def plain(self, text: str) -> str:
+        return text.translate(PLAINER)
 
 
 _PLAIN = str.maketrans({
@@ -57,33 +58,20 @@ _PLAIN = str.maketrans({
 })  # fmt: skip
 
 
-class AsciiFilter(LineFilter):
+class AsciiFilter(BrowserGlyphFilter):
     """Replaces the app's own characters. Other text stays if the terminal's encoding has it."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__()
         self._encoding = encoding
 
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [
-            segment if segment.text.isascii() else Segment(self._plain(segment.text), segment.style, segment.control)
-            for segment in segments
-        ]
-
-    def _plain(self, text: str) -> str:
+    def plain(self, text: str) -> str:
         text = text.translate(_PLAIN)
         try:
             text.encode(self._encoding)
-        except UnicodeEncodeError:
-            return "".join(map(self._possible, text))
+        except UnicodeEncodeError:  # of one character, or of some
+            return "".join(map(self.plain, text)) if len(text) > 1 else "?" * cell_len(text)
         return text
-
-    def _possible(self, character: str) -> str:
-        try:
-            character.encode(self._encoding)
-        except UnicodeEncodeError:
-            return "?" * cell_len(character)
-        return character
 
 
 def needs_ascii(environment: Mapping[str, str]) -> bool:

@@ -97,17 +97,10 @@ class BlockSplitter:
         if not blocks:
             return 0
         lines = text.splitlines(keepends=True)
-        start = blocks[-1].map[0] if blocks[-1].map else 0
-        closed = len(lines) if _is_closed(blocks[-1], lines) else start
+        start, end = blocks[-1].map or (0, len(lines))
+        ends = end < len(lines) if blocks[-1].type == "fence" else blocks[-1].type in _CLOSED_BY_BLANK_LINE
+        closed = len(lines) if ends and not lines[-1].strip() else start
         return sum(len(line) for line in lines[:closed])
-
-
-def _is_closed(block: Token, lines: list[str]) -> bool:
-    if lines[-1].strip():
-        return False
-    if block.type == "fence":
-        return block.map is not None and block.map[1] < len(lines)
-    return block.type in _CLOSED_BY_BLANK_LINE
 
 
 STEP_WIDGETS = 240

@@ -102,14 +102,14 @@ def loading(event: Loading) -> tuple[str, float | None, LoadingFigures]:
         return what, None, LoadingFigures(size(event.done) if event.done and event.unit == "bytes" else "")
     share = min(1.0, event.done / event.total)
     if event.unit == "ms":
-        left_text = f"about {seconds(left)} left" if left and left >= 0.5 else "nearly there"
-        return what, share, LoadingFigures(left=left_text)
-    if event.unit != "bytes":
-        return what, share, LoadingFigures(f"{event.done} of {event.total}")
-    done = f"{size(event.done)} of {size(event.total)}"
-    if left is None:
-        return what, share, LoadingFigures(done)
-    return what, share, LoadingFigures(done, f"{size(event.rate)}/s", f"{seconds(left)} left")
+        figures = LoadingFigures(left=f"about {seconds(left)} left" if left and left >= 0.5 else "nearly there")
+    elif event.unit != "bytes":
+        figures = LoadingFigures(f"{event.done} of {event.total}")
+    else:
+        figures = LoadingFigures(f"{size(event.done)} of {size(event.total)}")
+        if left is not None:
+            figures = replace(figures, rate=f"{size(event.rate)}/s", left=f"{seconds(left)} left")
+    return what, share, figures
 
 
 _NAME_CELLS = 18

@@ -17,9 +17,6 @@ def tested() -> bool:
     known = textual.__version__.startswith(TESTED)
     if not known:
         wanted = ", ".join(f"{version}*" for version in TESTED)
-        logging.getLogger(__name__).warning(
-            "Textual %s is not one of the tested versions (%s): drawing and pasting may be slower",
-            textual.__version__,
-            wanted,
-        )
+        remark = "Textual %s is not one of the tested versions (%s): drawing and pasting may be slower"
+        logging.getLogger(__name__).warning(remark, textual.__version__, wanted)
     return known

@@ -20,9 +20,11 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.control import Control
 from rich.segment import Segment
+from textual import on
 from textual._compositor import Compositor, CompositorUpdate, LayoutUpdate, ReflowResult
 from textual._styles_cache import StylesCache
 from textual.cache import FIFOCache
+from textual.events import ScreenResume, ScreenSuspend
 from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.strip import Strip
@@ -30,15 +32,9 @@ from textual.widget import Widget
 
 from specchat.tui.textual_patches import tested
 
-_SIZES = {
-    "_divide_cache": 4,
-    "_crop_cache": 16,
-    "_style_cache": 16,
-    "_filter_cache": 4,
-    "_line_length_cache": 4,
-    "_crop_extend_cache": 4,
-    "_offsets_cache": 4,
-}
+_SIZES = {"_crop_cache": 16, "_style_cache": 16} | dict.fromkeys(
+    ("_divide_cache", "_filter_cache", "_line_length_cache", "_crop_extend_cache", "_offsets_cache"), 4
+)
 
 
 def _begin(self: Strip, segments: Iterable[Segment], cell_length: int | None = None) -> None:
@@ -89,6 +85,10 @@ def render_strip(y: int, x: int, strip: Strip, console: Console) -> str:
     return "".join(parts)
 
 
+def _has_gap(columns: dict[Columns, Strip | None], left: int, right: int) -> bool:
+    return any(strip is None and left <= a and b <= right for (a, b), strip in columns.items())
+
+
 class PartialUpdate(CompositorUpdate):
     def __init__(self, strips: list[tuple[int, int, Strip]]) -> None:
         self._strips = strips
@@ -114,7 +114,6 @@ class FullUpdate(LayoutUpdate):
     """Every line of the screen."""
 
     def render_segments(self, console: Console) -> str:
-        """What to write to the terminal."""
         parts: list[str] = []
         for y, strips in enumerate(self.strips):
             x = 0
@@ -174,7 +173,7 @@ class DiffingCompositor(Compositor):
             area = region.intersection(clip)
             if not area:
                 continue
-            ys = [y for y in area.line_range if y in missing and self._has_gap(lines[y], area)]
+            ys = [y for y in area.line_range if y in missing and _has_gap(lines[y], *area.column_span)]
             if not ys:
                 continue
             crop = Region(area.x - region.x, ys[0] - region.y, area.width, ys[-1] - ys[0] + 1)
@@ -183,11 +182,6 @@ class DiffingCompositor(Compositor):
                 missing[y] -= self._fill(lines[y], y, area, strips[y - ys[0]])
                 if not missing[y]:
                     del missing[y]
-
-    @staticmethod
-    def _has_gap(columns: dict[Columns, Strip | None], area: Region) -> bool:
-        left, right = area.column_span
-        return any(strip is None and left <= a and b <= right for (a, b), strip in columns.items())
 
     def _fill(self, columns: dict[Columns, Strip | None], y: int, area: Region, strip: Strip) -> int:
         """Divide a widget's line into the ranges; returns how many were filled."""
@@ -234,12 +228,8 @@ class MainScreen(Screen[None]):
         """Redraw everything after an editor used the terminal."""
         self.app.app_resume_signal.subscribe(self, self._forget)
 
-    def on_screen_suspend(self) -> None:
-        self._forget()
-
-    def on_screen_resume(self) -> None:
-        self._forget()
-
+    @on(ScreenSuspend)
+    @on(ScreenResume)
     def _forget(self, _: object = None) -> None:
         if isinstance(self._compositor, DiffingCompositor):
             self._compositor.forget()

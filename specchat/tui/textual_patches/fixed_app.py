@@ -54,9 +54,8 @@ class FixedApp(App[None]):
 
     def filter_all_colours(self) -> None:
         """Draw without colours, where Textual would draw shades of grey."""
-        if not tested():
-            return
-        self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
+        if tested():
+            self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
 
     def _fatal_error(self) -> None:
         """End the app; whoever started it reports the `crash`. Untested versions print it too, with all variables."""

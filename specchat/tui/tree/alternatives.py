@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_nodes import drafted_of, proposers_of
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.text import between, visible
 from specchat.tui.state.turn import Reply
-from specchat.tui.text.cells import ScreenLine, bar, clip, cut, padded, titled_rule, width_of, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, clip, cut, padded, paragraph, titled_rule, width_of
 from specchat.tui.tree.node_details import DICE, bonus_of, drawn_sentence, parent_of, percent
 from specchat.tui.tree.picture import Marks, label
 
@@ -50,25 +50,16 @@ def emitted_by(reply: Reply) -> list[Emitted]:
         at += characters
     for round in reply.rounds.list:
         nodes = (0, *round.verdict.path)
-        found += [
-            Emitted(piece.token, piece.text, piece.origin, round, nodes[place])
-            for place, piece in enumerate(round.pieces)
-        ]
+        found += [Emitted(p.token, p.text, p.origin, round, node) for p, node in zip(round.pieces, nodes, strict=False)]
     told = "".join(one.text for one in found)
     if found and reply.text.startswith(told):
         rest = reply.text[len(told) :]
         return [*found, Emitted(None, rest, "target")] if rest else found
-    raw = [Emitted(None, text, origin) for text, origin in reply.raw_pieces()]
     if not told or not reply.text.endswith(told):
-        return raw
+        return [Emitted(None, text, origin) for text, origin in reply.raw_pieces()]
     # The first rounds were not kept: the text before the others is known by its pieces alone.
-    head, at = [], len(reply.text) - len(told)
-    for one in raw:
-        if at <= 0:
-            break
-        head.append(replace(one, text=one.text[:at]))
-        at -= len(one.text)
-    return [*head, *found]
+    head = between(list(reply.raw_pieces()), 0, len(reply.text) - len(told))
+    return [*(Emitted(None, text, origin) for text, origin in head), *found]
 
 
 def readable_pieces(emitted: Sequence[Emitted]) -> list[tuple[int, str]]:
@@ -185,9 +176,14 @@ def alternatives(fork: Fork, answer: RoundDone | None = None) -> list[Alternativ
         if token is None:
             unknown.append(Alternative(None, text, drawn=True))
         else:
-            known = found.get(token, Alternative(token, _drawn_text(fork, drawn), _drawn_logprob(fork)))
-            found[token] = replace(known, drawn=True)
-    ordered = sorted([*found.values(), *unknown], key=lambda one: (-_weight(one.logprob), -(one.drafted or 0.0)))
+            logprob: float | None = None
+            if fork.round is not None:  # a token that is no guess of the round is the bonus
+                verdict = fork.round.verdict
+                text = text or (verdict.bonus_text if drawn.origin == "target" else "")
+                logprob = verdict.bonus_logprob if (verdict.path or [0])[-1] == fork.parent else None
+            found[token] = replace(found.get(token, Alternative(token, text, logprob)), drawn=True)
+    known = [*found.values(), *unknown]
+    ordered = sorted(known, key=lambda one: (math.inf if one.logprob is None else -one.logprob, -(one.drafted or 0.0)))
     return ordered[:_MOST] if any(one.drawn for one in ordered[:_MOST]) else [*ordered[: _MOST - 1], *ordered[-1:]]
 
 
@@ -203,22 +199,6 @@ def _add_guesses(found: dict[int, Alternative], round: RoundDone, parent: int) -
         if wall.parent == parent:
             known = found.get(wall.token, Alternative(wall.token, wall.text))
             found[wall.token] = replace(known, proposers=wall.proposer, forbidden=True)
-
-
-def _drawn_text(fork: Fork, drawn: Emitted) -> str:
-    if drawn.text or fork.round is None:
-        return drawn.text
-    return fork.round.verdict.bonus_text if drawn.origin == "target" else ""
-
-
-def _drawn_logprob(fork: Fork) -> float | None:
-    """Of a token that is no guess of the round: the bonus."""
-    round = fork.round
-    return None if round is None or (round.verdict.path or [0])[-1] != fork.parent else round.verdict.bonus_logprob
-
-
-def _weight(logprob: float | None) -> float:
-    return -math.inf if logprob is None else logprob
 
 
 def _spelled(data: bytes) -> str:
@@ -265,9 +245,8 @@ def _row(one: Alternative, chosen: bool, cells: int, width: int, marks: Marks) -
     note_cells = min(34, max(16, width // 3 + 3)) if width >= _NOTES_FROM_CELLS else 0
     rest = max(0, width - _MARK_CELLS - cells - _PERCENT_CELLS - note_cells - 1)
     share = math.exp(min(0.0, one.logprob)) if one.logprob is not None else 0.0
-    drawn_bar = bar(share, rest) if marks.full == "━" else (marks.full * round(share * rest)).ljust(rest)
     said = percent(one.logprob) if one.logprob is not None else ""
-    line += [(drawn_bar, "bar"), (said.rjust(_PERCENT_CELLS), "text" if one.drawn else "dim"), (" ", "")]
+    line += [(marks.bar(share, rest), "bar"), (said.rjust(_PERCENT_CELLS), "text" if one.drawn else "dim"), (" ", "")]
     line = padded([*line, (cut(_note(one, short=note_cells < 24), note_cells), "dim")], width)
     return [(text, "selected") for text, _ in line] if chosen else line
 
@@ -307,7 +286,5 @@ def explanation_lines(
     """Below the alternatives: the sentence about the chosen one, and what decides a draw."""
     lines: list[ScreenLine] = [titled_rule("this token", width)]
     if rows:
-        lines += [[(line, "text")] for line in wrapped_lines(sentence(rows, chosen, marks, temperature), width)]
-    if temperature:
-        lines += [[(line, "dim")] for line in wrapped_lines(DICE, width)]
-    return lines
+        lines += paragraph(sentence(rows, chosen, marks, temperature), width, "text")
+    return lines + paragraph(DICE, width, "dim") if temperature else lines

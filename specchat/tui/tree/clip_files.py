@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
@@ -73,9 +74,13 @@ def frames_of(rounds: Sequence[RoundDone], about: Sequence[str], question: str =
         result: the reply in figures.
     """
     reply = [round for round in rounds if round.id == rounds[-1].id]
-    first = _best_window(reply)
+    starts, worth = range(max(1, len(reply) - ROUNDS + 1)), [_worth(round) for round in reply]
+    first = max(
+        starts, key=lambda at: (sum(worth[at : at + ROUNDS]), at)
+    )  # worth the most together, of equals the last
     shown = reply[first : first + ROUNDS]
-    asked = _asked_lines(question)
+    question = visible(question).strip()
+    asked = last_wrapped_lines([("› ", "bonus"), (question, "text")], COLUMNS, TREE_LINES) if question else []
     height = max(len(asked), *(len(_drawn_tree(round, None)) for round in shown))
     frames = [Frame(_frame_lines(asked, _titled("", ""), [], height, about), QUESTION_S)] if asked else []
     for at, round in enumerate(shown, first):
@@ -86,21 +91,10 @@ def frames_of(rounds: Sequence[RoundDone], about: Sequence[str], question: str =
     return frames
 
 
-def _best_window(reply: Sequence[RoundDone]) -> int:
-    """Where the rounds begin that are worth the most together, of equal ones the last."""
-    starts, worth = range(max(1, len(reply) - ROUNDS + 1)), [_worth(round) for round in reply]
-    return max(starts, key=lambda at: (sum(worth[at : at + ROUNDS]), at))
-
-
 def _worth(round: RoundDone) -> int:
     """How much there is to see: guesses that were kept, and branches that were not, of which at most as many count."""
     kept = len(round.verdict.path)
     return kept + 4 * min(kept, round.verdict.reasons.count("rejected"))
-
-
-def _asked_lines(question: str) -> list[ScreenLine]:
-    runs = [(visible(question).strip(), "text")]
-    return last_wrapped_lines([("› ", "bonus"), *runs], COLUMNS, TREE_LINES) if runs[0][0] else []
 
 
 def _round_frames(round: RoundDone, before: ScreenLine, height: int, about: Sequence[str]) -> Iterator[Frame]:
@@ -210,18 +204,16 @@ def _svg_line(line: ScreenLine, y: int) -> str:
     runs, column = [], 0
     for text, role in line:
         if shown := text.strip(" "):
-            lead = len(text) - len(text.lstrip(" "))
-            x = _MARGIN + (column + lead) * _CELL
+            x = _MARGIN + (column + len(text) - len(text.lstrip(" "))) * _CELL
             name = f' class="{role}"' if role in COLOURS else ""
             runs.append(f'<text x="{x:.1f}" y="{y}"{name}>{escape(shown)}</text>')
-        column += width_of([(text, role)])
+        column += cell_len(text)
     return "".join(runs)
 
 
 def _sgr(role: str) -> str:
     """The terminal's code of a role's style."""
-    colour = str(COLOURS.get(role) or DARK.foreground)
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = _rgb(COLOURS.get(role) or DARK.foreground)
     styles = [code for code, roles in (("1", BOLD), ("3", ITALIC), ("9", STRUCK)) if role in roles]
     return f"\x1b[{';'.join([*styles, f'38;2;{red};{green};{blue}'])}m"
 
@@ -267,34 +259,22 @@ class _Fonts:
     """The fonts of this machine, and which of them has a character."""
 
     def __init__(self) -> None:
-        self._fonts = [font for name in FONTS if (font := _font(name)) is not None]
+        from PIL import ImageFont
+
+        self._fonts: list[tuple[FreeTypeFont, bytes]] = []  # each with the picture of a character that it lacks
+        for name in FONTS:
+            with suppress(OSError):
+                font = ImageFont.truetype(name, _GIF_SIZE, layout_engine=ImageFont.Layout.BASIC)
+                self._fonts.append((font, bytes(font.getmask(_NOWHERE))))
         if not self._fonts:
             raise UsageError(f"a GIF needs a font, and none of these was found: {', '.join(FONTS)}")
-        self._missing = [bytes(font.getmask(_NOWHERE)) for font in self._fonts]
+        self.cell = float(self._fonts[0][0].getlength("M"))  # pixels from one column to the next
         self.of = lru_cache(maxsize=None)(self._of)
-
-    @property
-    def cell(self) -> float:
-        """Pixels from one column to the next."""
-        return float(self._fonts[0].getlength("M"))
 
     def _of(self, character: str) -> FreeTypeFont:
         """The first font that has this character, or the first of all."""
-        having = (
-            font
-            for font, missing in zip(self._fonts, self._missing, strict=True)
-            if bytes(font.getmask(character)) != missing
-        )
-        return next(having, self._fonts[0])
-
-
-def _font(name: str) -> FreeTypeFont | None:
-    from PIL import ImageFont
-
-    try:
-        return ImageFont.truetype(name, _GIF_SIZE, layout_engine=ImageFont.Layout.BASIC)
-    except OSError:
-        return None
+        having = (font for font, missing in self._fonts if bytes(font.getmask(character)) != missing)
+        return next(having, self._fonts[0][0])
 
 
 def _drawn(frame: Frame, height: int, fonts: _Fonts) -> Image:
@@ -329,14 +309,12 @@ def _draw_line(draw: ImageDraw, line: ScreenLine, y: int, fonts: _Fonts) -> None
 def _palette() -> list[_RGB]:
     """The background, and every colour in steps from it."""
     ground = _rgb(DARK.background)
-    colours = dict.fromkeys([DARK.foreground, *COLOURS.values()])
-    steps = [step / _SHADES for step in range(1, _SHADES + 1)]
-    return [ground, *(_mixed(ground, _rgb(colour), share) for colour in colours for share in steps)]
-
-
-def _mixed(ground: _RGB, colour: _RGB, share: float) -> _RGB:
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(ground, colour, strict=True))
-    return red, green, blue
+    found = [ground]
+    for colour in dict.fromkeys([DARK.foreground, *COLOURS.values()]):
+        for share in (step / _SHADES for step in range(1, _SHADES + 1)):
+            red, green, blue = (round(a + (b - a) * share) for a, b in zip(ground, _rgb(colour), strict=True))
+            found.append((red, green, blue))
+    return found
 
 
 def _rgb(colour: str | None) -> _RGB:

@@ -162,22 +162,9 @@ def growing_tree_lines(tree: GrowingTree, width: int, height: int, marks: Marks)
     stage = tree.stage
     drawing = draw(picture_of(tree.round, marks, stage.judged), width, room, "auto", marks)
     grown = drawing.lines if stage.judged else grown_to(drawing, depths_of(tree.round), stage.drafted, marks)
-    return [
-        [(_caption(tree, width), "dim")],
-        *_blank(gap),
-        *text,
-        *_blank(lines - len(text) + gap),
-        *grown,
-        *_blank(room - len(grown)),
-    ]
-
-
-def _caption(tree: GrowingTree, width: int) -> str:
-    """Whose reply this is and what the round kept, as far as the width allows."""
     kept = title_of(tree.round, told=tree.whole)
     captions = (f"a recording of {tree.source} · {kept}", f"a recording · {kept}")
-    return next((caption for caption in captions if len(caption) <= width), "a recording")
-
-
-def _blank(lines: int) -> list[ScreenLine]:
-    return [[] for _ in range(lines)]
+    caption = next((caption for caption in captions if len(caption) <= width), "a recording")
+    blank: list[ScreenLine] = [[] for _ in range(height)]
+    above = [[(caption, "dim")], *blank[:gap], *text, *blank[: lines - len(text) + gap]]
+    return [*above, *grown, *blank][:height]

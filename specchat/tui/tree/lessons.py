@@ -90,17 +90,13 @@ class LessonFacts:
         """
         ratios = []
         for at, round in enumerate(self.rounds):
-            beside = [
-                other.timings.total_s
-                for other in self.rounds[max(0, at - _NEAR) : at + _NEAR + 1]
-                if len(other.tree.tokens) > 1
-            ]
+            near = self.rounds[max(0, at - _NEAR) : at + _NEAR + 1]
+            beside = [other.timings.total_s for other in near if len(other.tree.tokens) > 1]
             if len(round.tree.tokens) == 1 and beside:
                 ratios.append(statistics.mean(beside) / max(1e-9, round.timings.total_s))
         if len(ratios) >= _FEW:
-            return statistics.median(
-                ratios
-            ), f"median of {len(ratios)} rounds without guesses, each compared with those around it"
+            source = f"median of {len(ratios)} rounds without guesses, each compared with those around it"
+            return statistics.median(ratios), source
         both = self.plain
         if both is not None and both.own is not None and both.other is not None:
             guessing = [round.timings.total_s for round in self.rounds if len(round.tree.tokens) > 1]
@@ -163,12 +159,10 @@ def _token(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
         if shown[-1] and width_of([*shown[-1], (" ", ""), part]) > width:
             shown.append([])
         shown[-1] += [(" ", ""), part] if shown[-1] else [part]
-    sure = next(
-        ((r.verdict.bonus_text, r.verdict.bonus_logprob) for r in facts.rounds if r.verdict.bonus_logprob), None
-    )
-    one = "" if sure is None or sure[1] is None else (
-        f"{label(sure[0], marks)} had {math.exp(min(0.0, sure[1])):.0%} and was chosen.".replace("%", " %")
-    )  # fmt: skip
+    one = ""
+    if sure := next((round.verdict for round in facts.rounds if round.verdict.bonus_logprob), None):
+        share = f"{math.exp(min(0.0, sure.bonus_logprob or 0.0)):.0%}".replace("%", " %")
+        one = f"{label(sure.bonus_text, marks)} had {share} and was chosen."
     entries = [
         *_said(
             width,
@@ -219,10 +213,9 @@ def _checking(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
         "one pass and keeps those that it would have written itself. Guessing and checking once is a round.",
     )
     if len(passes) < 2:
-        known = "your answer had passes of one size alone, so there is nothing to compare"
-        return [*entries, *_said(width, f"On this machine: {known}.")], (
-            "one pass can check many guesses, because it fetches the model's numbers once."
-        )
+        known = "On this machine: your answer had passes of one size alone, so there is nothing to compare."
+        repeat = "one pass can check many guesses, because it fetches the model's numbers once."
+        return entries + _said(width, known), repeat
     most = max(seconds for seconds, _ in passes.values())
     chosen = list(passes.items())
     chosen = [*chosen[:2], *chosen[-2:]] if len(chosen) > 4 else chosen
@@ -284,9 +277,8 @@ def _paying(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
             "more than they bring."
         )  # fmt: skip
     elif paid is None:
-        entries += _said(
-            width, f"What a round without guesses takes is not known yet: {facts.waits or 'not measured'}."
-        )
+        why = facts.waits or "not measured"
+        entries += _said(width, f"What a round without guesses takes is not known yet: {why}.")
     else:
         price, source = paid
         even = abs(tokens / price - 1) < _EVEN
@@ -297,11 +289,10 @@ def _paying(facts: LessonFacts, width: int, _: Marks) -> tuple[Entries, str]:
             f"A round without guesses writes 1 token, so one with guesses has to write more than {price:.2f}. "
             f"It wrote {tokens:.2f} on average. {won}",
         )
+    line = f"The line below your answer compares all of it with writing plainly: {facts.speedup}."
     entries += _said(
         width,
-        f"The line below your answer compares all of it with writing plainly: {facts.speedup}."
-        if facts.speedup
-        else "",
+        line if facts.speedup else "",
         "Guessing loses where guesses are seldom right, as in surprising text or at a high temperature, and on a "
         "machine that computes so slowly that checking more tokens takes much longer.",
     )

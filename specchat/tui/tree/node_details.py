@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_nodes import drafted_of, heat_of, lens_at, proposers_of
-from specchat.engine.protocol.round_parts import Lens, Source
-from specchat.tui.text.cells import ScreenLine, clip, spark, width_of, wrapped_lines
+from specchat.engine.protocol.round_nodes import drafted_of, heat_of, lens_at, probability_of, proposers_of
+from specchat.engine.protocol.round_parts import Source
+from specchat.tui.text.cells import ScreenLine, clip, paragraph, spark, width_of
 from specchat.tui.tree.picture import Marks, label, picture_of
 
 _PARTS = {
@@ -32,20 +32,17 @@ def details(
     picture = picture_of(round, marks)
     drawn = picture.spine[-1] if node == bonus_of(round) else picture.nodes[node]
     glyph, role = drawn.mark(marks)
-    head: ScreenLine = [
-        (glyph, role.partition("#")[0]),
-        (" " if glyph else "", ""),
-        (_text(round, node, marks), drawn.shown_state),
-    ]
+    text = label(round.verdict.bonus_text if node == bonus_of(round) else round.tree.texts[node], marks, 24)
+    head: ScreenLine = [(glyph, role.partition("#")[0]), (" " if glyph else "", ""), (text, drawn.shown_state)]
     screen_lines = [_with_probabilities(head, *_probabilities(round, node), width)]
     number = f"token\u00a0{_token(round, node)} ·\u00a0depth\u00a0{depth_of(round, node)} ·\u00a0node\u00a0{node}"
-    screen_lines += [[(line, "text")] for line in _wrapped(reason_of(round, node, marks, temperature), width)]
+    screen_lines += paragraph(reason_of(round, node, marks, temperature), width, "text")
     for strip, decided in strip_lines(round, parent_of(round, node), width, marks):
-        screen_lines += [strip, *([(line, "text")] for line in _wrapped(decided, width))]
+        screen_lines += [strip, *paragraph(decided, width, "text")]
     about = [_origin(round, node), number]
     if temperature and round.verdict.reasons[node : node + 1] == ["rejected"]:
         about.insert(1, DICE)
-    screen_lines += [[(line, "dim")] for told in about for line in _wrapped(told, width)]
+    screen_lines += [line for told in about if told for line in paragraph(told, width, "dim")]
     return [clip(screen_line, width) for screen_line in screen_lines]
 
 
@@ -128,7 +125,7 @@ def drawn_sentence(
 
 
 def percent(logprob: float) -> str:
-    probability = math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
+    probability = probability_of(logprob) or 0.0
     return f"{probability * 100:.0f}\u00a0%" if probability >= 0.005 else "<\u00a01\u00a0%"
 
 
@@ -147,7 +144,9 @@ def _probabilities(round: RoundDone, node: int) -> tuple[str, str]:
     """The probabilities by target and drafter; empty where unknown."""
     logprobs = [*round.tree.target_logprob, round.verdict.bonus_logprob]
     logprob, drafted = logprobs[node], drafted_of(round).get(node)
-    return "" if logprob is None else _share(logprob), "" if drafted is None else f"{drafted:.2f}"
+    share = probability_of(logprob) or 0.0
+    said = "" if logprob is None else f"{share:.2f}" if share >= 0.005 else "< 0.01"
+    return said, "" if drafted is None else f"{drafted:.2f}"
 
 
 def _origin(round: RoundDone, node: int) -> str:
@@ -161,22 +160,8 @@ def _origin(round: RoundDone, node: int) -> str:
     return f"{said} · {times}{', '.join(dict.fromkeys(_KINDS[draw.kind] for draw in draws))}"
 
 
-def _text(round: RoundDone, node: int, marks: Marks) -> str:
-    text = round.verdict.bonus_text if node == bonus_of(round) else round.tree.texts[node]
-    return label(text, marks, 24)
-
-
 def _token(round: RoundDone, node: int) -> int:
     return int(round.verdict.bonus or 0) if node == bonus_of(round) else round.tree.tokens[node]
-
-
-def _share(logprob: float) -> str:
-    probability = math.exp(min(0.0, logprob)) if not math.isnan(logprob) else 0.0
-    return f"{probability:.2f}" if probability >= 0.005 else "< 0.01"
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrapped_lines(text, max(1, width)) if text else []
 
 
 Step = Literal["parent", "child", "previous", "next", "root", "bonus"]
@@ -244,7 +229,8 @@ def strip_lines(round: RoundDone, parent: int, width: int, marks: Marks) -> list
     visited = [0, *round.verdict.path]
     written = round.pieces[visited.index(parent)].token
     cells = min(lens.layers, max(1, width - 8))
-    strip = "".join("█" if at else "·" for at in _likeliest_in(lens, cells))
+    bounds = [at * lens.layers // cells for at in range(cells + 1)]  # a cell is full if all of its layers agree
+    strip = "".join("█" if all(lens.agrees[begin:end]) else "·" for begin, end in pairwise(bounds))
     last = lens.tops[-1]
     words = f"{label(last.text, marks)} decided at layer\u00a0{last.layer} of\u00a0{lens.layers}"
     if len(lens.tops) > 1:
@@ -252,12 +238,6 @@ def strip_lines(round: RoundDone, parent: int, width: int, marks: Marks) -> list
     if last.token != written:
         words += "; likeliest, but another was drawn"
     return [([("layers ", "dim"), (strip, "text")], words)]
-
-
-def _likeliest_in(lens: Lens, cells: int) -> list[bool]:
-    """Of each cell, whether the target's choice was the likeliest token in all layers that it stands for."""
-    agrees = lens.agrees
-    return [all(agrees[at * lens.layers // cells : (at + 1) * lens.layers // cells]) for at in range(cells)]
 
 
 def heat_line(rounds: Sequence[RoundDone]) -> str:

@@ -31,14 +31,9 @@ def title_of(round: RoundDone | None, *, told: bool = True) -> str:
 
 def best_round(rounds: Sequence[RoundDone]) -> int | None:
     """The place of the round that kept the most guesses, of equal ones that with the largest tree; None: none did."""
-    merits = [(len(round.verdict.path), len(round.tree.tokens)) for round in rounds]
-    at = merits.index(max(merits)) if merits else None
-    return None if at is None or not rounds[at].verdict.path else at
-
-
-def best_title(round: RoundDone, count: int) -> str:
-    """`best of 160: kept 6`."""
-    return f"best of {count:,}: kept {len(round.verdict.path)}"
+    merits = [(len(round.verdict.path), len(round.tree.tokens)) for round in rounds if round.verdict.path]
+    best = max(merits, default=None)
+    return next((at for at, one in enumerate(rounds) if (len(one.verdict.path), len(one.tree.tokens)) == best), None)
 
 
 def summary_of(figures: Figures | None, *, ratio: bool = True) -> str:
@@ -57,10 +52,8 @@ def pace_of(held: bool, gap_s: float) -> str:
         return "‖ held · "
     if gap_s <= 0:
         return ""
-    rate = 1 / gap_s
-    return (
-        f"▸ {rate:.3g} rounds/s · " if rate > 1 else f"▸ 1 round in {gap_s:.3g} s · " if rate < 1 else "▸ 1 round/s · "
-    )
+    rate = "1 round/s" if gap_s == 1 else f"{1 / gap_s:.3g} rounds/s" if gap_s < 1 else f"1 round in {gap_s:.3g} s"
+    return f"▸ {rate} · "
 
 
 EARLIER = 8
@@ -88,14 +81,7 @@ def earlier_rounds_lines(
 
 
 def node_lines(
-    round: RoundDone,
-    node: int,
-    width: int,
-    height: int,
-    marks: Marks,
-    *,
-    roomy: bool,
-    temperature: float | None = None,
+    round: RoundDone, node: int, width: int, height: int, marks: Marks, *, roomy: bool, temperature: float | None = None
 ) -> list[ScreenLine]:
     """The details of one node. `roomy`: they may take lines from the tree in a low panel."""
     if height < _DETAILS_FROM_LINES:
@@ -109,8 +95,8 @@ def node_lines(
 def legend_lines(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
     """What the marks mean: the usual ones, then others that occur in the tree, as many as fit."""
     shown_states = {node.shown_state for node in picture.nodes}
-    entries = [_entry(state, word, marks) for state, word in _USUAL]
-    entries += [_entry(state, word, marks) for state, word in _RARE if state in shown_states]
+    named = [*_USUAL, *(one for one in _RARE if one[0] in shown_states)]
+    entries: list[ScreenLine] = [[(marks.glyph(state), state), (f" {word}", "dim")] for state, word in named]
     if any(node.forced for node in picture.nodes):
         entries.append([(marks.accepted, "forced"), (" forced", "dim")])
     if any(node.agreed for node in picture.nodes):
@@ -138,10 +124,6 @@ def _round_line(round: RoundDone, width: int, marks: Marks) -> ScreenLine:
 
     whole = labelled(WHOLE_CELLS)
     return whole if width_of(whole) <= width else clip(labelled(TOKEN_CELLS), width)
-
-
-def _entry(shown_state: str, word: str, marks: Marks) -> ScreenLine:
-    return [(marks.glyph(shown_state), shown_state), (f" {word}", "dim")]
 
 
 TOP_TOKENS = 8
@@ -231,11 +213,7 @@ def ribbon_height(height: int, width: int, count: int) -> int:
 
 
 def ribbon(
-    columns: Sequence[Column],
-    width: int,
-    height: int,
-    shown: int | None = None,
-    roles: Mapping[str, str] | None = None,
+    columns: Sequence[Column], width: int, height: int, shown: int | None = None, roles: Mapping[str, str] | None = None
 ) -> Ribbon:
     """The ribbon in so many lines.
 

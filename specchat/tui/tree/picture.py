@@ -10,7 +10,7 @@ from functools import lru_cache
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_nodes import drafted_of, probability_of, proposers_of, state_of
 from specchat.engine.protocol.text import visible
-from specchat.tui.text.cells import ELLIPSIS, Run, cut, width_of
+from specchat.tui.text.cells import ELLIPSIS, Run, ScreenLine, bar, cut, width_of
 
 TOKEN_CELLS = 10
 
@@ -48,6 +48,9 @@ class Marks:
     def agreement(self, proposers: int) -> str:
         """The mark behind a token that this many drafters proposed."""
         return "" if proposers < 2 else self.agreed[min(proposers, len(self.agreed) + 1) - 2]
+
+    def bar(self, share: float, cells: int) -> str:
+        return bar(share, cells) if self.full == "━" else (self.full * round(share * cells)).ljust(cells)
 
     def shade(self, probability: float | None) -> str:
         """A probability as the darkness of one cell; blank where it is not known."""
@@ -98,6 +101,11 @@ def number_in(role: str) -> int | None:
     """The node that a run shows, which layouts write behind its role; None where it shows none."""
     _, mark, number = role.partition("#")
     return int(number) if mark and number != str(NO_NODE) else None
+
+
+def nodes_in(lines: list[ScreenLine]) -> int:
+    """How many nodes these lines show."""
+    return len({number for line in lines for _, role in line if (number := number_in(role)) is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specchat.tui.text.cells import ScreenLine, clip, width_of
-from specchat.tui.tree.picture import NO_NODE, TOKEN_CELLS, WHOLE_CELLS, DrawnNode, Marks, Picture, number_in
+from specchat.tui.tree.picture import NO_NODE, TOKEN_CELLS, WHOLE_CELLS, DrawnNode, Marks, Picture, nodes_in
 
 _BRANCH_CELLS = (WHOLE_CELLS, TOKEN_CELLS, 6, 4)
 """How many cells a label below the path may take: the first with which everything fits, else the first of those with
@@ -158,24 +158,20 @@ def _branch_lines(picture: Picture, index: int, room: int, marks: Marks) -> list
 def _place_branches(hanging_branches: list[_HangingBranches], width: int, marks: Marks) -> list[ScreenLine]:
     """Place branches below the path from right to left, so that no lines cross."""
     floor = [0] * width
-    cells: list[list[tuple[int, ScreenLine]]] = []
+    cells: dict[int, list[tuple[int, ScreenLine]]] = {}
     for branches in reversed(hanging_branches):
         span = slice(branches.column, min(width, branches.right))
         top = max(floor[span])
         floor[span] = [top + len(branches.lines)] * (span.stop - span.start)
-        for y in range(top + len(branches.lines)):
-            while len(cells) <= y:
-                cells.append([])
-            line: ScreenLine = [(marks.pipe, "line")] if y < top else branches.lines[y - top]
-            cells[y].append((branches.column, line))
-    return [_joined(line) for line in cells]
+        for y, line in enumerate([*([(marks.pipe, "line")] for _ in range(top)), *branches.lines]):
+            cells.setdefault(y, []).append((branches.column, line))
+    return [_joined(cells[y]) for y in range(len(cells))]
 
 
 def _joined(cells: list[tuple[int, ScreenLine]]) -> ScreenLine:
     line: ScreenLine = []
-    for column, part in sorted(cells, key=lambda cell: cell[0]):
-        line.append((" " * (column - width_of(line)), ""))
-        line += part
+    for column, part in sorted(cells):
+        line += [(" " * (column - width_of(line)), ""), *part]
     return line
 
 
@@ -183,5 +179,4 @@ def _cropped(lines: list[ScreenLine], room: int, total: int, marks: Marks) -> li
     if len(lines) <= room:
         return lines
     kept = lines[: max(0, room - 1)]
-    seen = len({number for line in kept for _, role in line if (number := number_in(role)) is not None})
-    return [*kept, [(f"{marks.more} {total - seen} more", "dim")]][:room]
+    return [*kept, [(f"{marks.more} {total - nodes_in(kept)} more", "dim")]][:room]

@@ -7,10 +7,9 @@ accepted path at the top. Nodes that do not fit are counted.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from specchat.tui.text.cells import Run, ScreenLine, bar, clip, padded, width_of
-from specchat.tui.tree.picture import DrawnNode, Marks, Picture, number_in
+from specchat.tui.text.cells import Run, ScreenLine, clip, padded, width_of
+from specchat.tui.tree.picture import DrawnNode, Marks, Picture, nodes_in
 
 _BAR_CELLS = 6
 
@@ -85,10 +84,7 @@ def _with_bar(line: ScreenLine, node: DrawnNode, width: int, marks: Marks) -> Sc
     room = _bar_room(width)
     if not room or node.probability is None:
         return line
-    full = bar(node.probability, _BAR_CELLS)
-    if marks.full != "━":
-        full = (marks.full * round(node.probability * _BAR_CELLS)).ljust(_BAR_CELLS)
-    line = [*padded(line, width - room), (" ", ""), (full, "bar")]
+    line = [*padded(line, width - room), (" ", ""), (marks.bar(node.probability, _BAR_CELLS), "bar")]
     return [*line, (f" {node.probability:.2f}", "dim")] if width >= 30 else line
 
 
@@ -96,13 +92,8 @@ _HEAD_FROM_LINES = 4
 """Below so many lines only the map itself is drawn: no text of the path, no depths."""
 
 
-@dataclass(frozen=True)
-class _Column:
-    """The nodes of one depth: the one on the path, the others, and how many columns these take."""
-
-    spine: DrawnNode | None
-    others: list[DrawnNode]
-    breadth: int
+_Depth = tuple[DrawnNode | None, list[DrawnNode]]
+"""The nodes of one depth: the one on the path, and the others."""
 
 
 def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
@@ -114,65 +105,49 @@ def tree_map(picture: Picture, width: int, height: int, marks: Marks) -> list[Sc
         if node.state not in ("accepted", "forbidden"):
             others.setdefault(node.depth, []).append(node)
     deepest = max([*spine, *others], default=0)
-    nodes = [
+    nodes: list[_Depth] = [
         (spine.get(depth), sorted(others.get(depth, []), key=lambda node: -(node.likelihood or 0.0)))
         for depth in range(1, deepest + 1)
     ]
     total = sum(len(others) + (spine is not None) for spine, others in nodes)
-    lines, cells = _grid(nodes, width, height - heads, marks, 0)
-    shown = _count(lines)
-    if shown < total:
-        lines, cells = _grid(nodes, width, height - heads, marks, 1)
-        lines.append([(f"{marks.more} {total - _count(lines)} more", "dim")])
+    lines, cells = _grid(nodes, width, max(1, height - heads), marks)
+    if nodes_in(lines) < total:
+        lines, cells = _grid(nodes, width, max(1, height - heads - 1), marks)
+        lines.append([(f"{marks.more} {total - nodes_in(lines)} more", "dim")])
     if not heads:
         return lines
     return [[run for node in picture.spine for run in node.words()], _depths(cells, width), *lines]
 
 
-def _grid(
-    nodes: list[tuple[DrawnNode | None, list[DrawnNode]]], width: int, height: int, marks: Marks, reserved: int
-) -> tuple[list[ScreenLine], list[int]]:
-    """The lines, and how many cells each depth takes; `reserved` lines are left free below."""
-    height = max(1, height - reserved)
-    columns, cell, gap = _fitted(nodes, width, height)
+def _grid(nodes: list[_Depth], width: int, height: int, marks: Marks) -> tuple[list[ScreenLine], list[int]]:
+    """The lines, and how many cells each depth takes."""
+    breadths, cell, gap = _fitted([len(others) for _, others in nodes], width, height)
     lines: list[ScreenLine] = [[] for _ in range(height)]
-    widths: list[int] = []
-    for index, column in enumerate(columns):
-        taken = column.breadth * cell + gap
-        widths.append(taken)
-        flows = index + 1 < len(columns) and columns[index + 1].spine is not None
+    for index, breadth in enumerate(breadths):
+        spine, others = nodes[index]
+        flows = index + 1 < len(breadths) and nodes[index + 1][0] is not None
         for y in range(height):
-            line = _cells(column, y, height, cell, marks)
+            # The node of the path is in the first line, the others are below it, column by column.
+            shown = others[y - 1 : breadth * (height - 1) : height - 1] if y else [spine] if spine else []
+            line = [run for node in shown for run in _cell(node, cell, marks)]
             filler: Run = (marks.river, "river") if flows and y == 0 else (" ", "")
-            lines[y] += [*line, (filler[0] * (taken - width_of(line)), filler[1])]
+            lines[y] += [*line, (filler[0] * (breadth * cell + gap - width_of(line)), filler[1])]
+    widths = [breadth * cell + gap for breadth in breadths]
     return [line for line in lines if any(text.strip() for text, _ in line)], widths
 
 
-def _fitted(
-    nodes: list[tuple[DrawnNode | None, list[DrawnNode]]], width: int, height: int
-) -> tuple[list[_Column], int, int]:
-    """Columns for all depths, as wide as the width allows; the deepest are left out if they do not fit."""
-    room = max(1, height - 1)
-    breadths = [max(1, math.ceil(len(others) / room)) for _, others in nodes]
+def _fitted(counts: list[int], width: int, height: int) -> tuple[list[int], int, int]:
+    """How many columns each depth has, and the cells of one and between depths, as wide as the width allows.
+
+    `counts` are the nodes beside the path. The deepest are left out if they do not fit.
+    """
+    breadths = [max(1, math.ceil(count / max(1, height - 1))) for count in counts]
     for cell, gap in ((2, 2), (2, 1), (1, 1), (1, 0)):
-        if sum(breadths) * cell + len(nodes) * gap <= width:
+        if sum(breadths) * cell + len(counts) * gap <= width:
             break
     while sum(breadths) > width and max(breadths) > 1:
         breadths[breadths.index(max(breadths))] -= 1
-    columns = [_Column(spine, others, breadth) for (spine, others), breadth in zip(nodes, breadths, strict=True)]
-    return columns[: width // (cell + gap) if sum(breadths) > width else len(columns)], cell, gap
-
-
-def _cells(column: _Column, y: int, height: int, cell: int, marks: Marks) -> ScreenLine:
-    """Line `y` of a depth: the node of the path in the first line, the others below it, column by column."""
-    if y == 0:
-        return _cell(column.spine, cell, marks) if column.spine else []
-    line: ScreenLine = []
-    for x in range(column.breadth):
-        place = x * (height - 1) + y - 1
-        if place < len(column.others):
-            line += _cell(column.others[place], cell, marks)
-    return line
+    return breadths[: width // (cell + gap) if sum(breadths) > width else len(breadths)], cell, gap
 
 
 def _cell(node: DrawnNode, cell: int, marks: Marks) -> ScreenLine:
@@ -190,10 +165,6 @@ def _depths(widths: list[int], width: int) -> ScreenLine:
             text = text.ljust(at) + str(depth) + " "
         at += taken
     return [(text[:width].rstrip(), "dim")]
-
-
-def _count(lines: list[ScreenLine]) -> int:
-    return len({number for line in lines for _, role in line if (number := number_in(role)) is not None})
 
 
 def strip(picture: Picture, width: int, height: int, marks: Marks) -> list[ScreenLine]:
@@ -218,10 +189,6 @@ def _rest(picture: Picture, marks: Marks) -> ScreenLine:
     beside = [node for node in picture.nodes if node.state not in ("root", "accepted")]
     for shown_state in ("rejected", "unreached", "pruned", "cut", "pending", "forbidden"):
         if count := sum(node.shown_state == shown_state for node in beside):
-            line.append(
-                (
-                    f"  {marks.glyph(shown_state)}{count}",
-                    "crossed" if shown_state in ("rejected", "pruned", "cut") else shown_state,
-                )
-            )
+            role = "crossed" if shown_state in ("rejected", "pruned", "cut") else shown_state
+            line.append((f"  {marks.glyph(shown_state)}{count}", role))
     return line

@@ -23,7 +23,6 @@ from specchat.tui.tree.panel_lines import (
     Ribbon,
     RoundColumns,
     best_round,
-    best_title,
     earlier_rounds_lines,
     legend_lines,
     node_lines,
@@ -323,7 +322,8 @@ class TreePanel(PaintedLines, can_focus=True):
             number = at if at < len(self._rounds) else self._pinned.index  # of a round that is still being animated
             self.entitle(title=f"round {number + 1} · {kept}")
         elif self._best_place is not None and round is not None:
-            self.entitle(title=self._pace + best_title(round, len(self._rounds)))
+            kept = f"best of {len(self._rounds):,}: kept {len(round.verdict.path)}"
+            self.entitle(title=self._pace + kept)
         else:
             self.entitle(title=self._pace + title_of(round, told=self._revealed is None))
         self.repaint()
