@@ -112,8 +112,7 @@ _METHOD_HELP = {
 
 
 async def _help(screen: ChatScreen, _: str) -> None:
-    app = screen.context.app
-    app.push_screen(HelpScreen(help_sections(app.keys)))
+    screen.context.app.push_screen(HelpScreen(help_sections(screen.context.app.keys)))
 
 
 COMMANDS: dict[str, SlashCommand] = {
@@ -284,8 +283,7 @@ def hint(text: str) -> str:
         return ""
     name, space, _ = text[1:].partition(" ")
     if space and name in COMMANDS:
-        command = COMMANDS[name]
-        return f"/{name} {command.usage} – {command.help}"
+        return f"/{name} {COMMANDS[name].usage} – {COMMANDS[name].help}"
     fitting = [command for command in COMMANDS.values() if command.name.startswith(name)]
     if len(fitting) == 1:
         return f"/{fitting[0].name} {fitting[0].usage} – {fitting[0].help}".replace("  ", " ")

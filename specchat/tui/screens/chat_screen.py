@@ -47,14 +47,8 @@ class ChatScreen(ChatView):
         self.trainings = Trainings(self)
         self.learning = LearningCommand(context)
         self.what_ifs, self.lessons = WhatIfs(self), Lessons(self)
-        self.events = EngineEvents(
-            self,
-            self.side_panel,
-            self.context_limit,
-            self.current_chat,
-            self.learning,
-            (self.what_ifs.take, self.lessons.take),
-        )
+        answering = self.current_chat, self.learning, self.what_ifs, self.lessons
+        self.events = EngineEvents(self, (self.side_panel, self.context_limit, *answering))
 
     def draw(self) -> None:
         """Update everything whose content may have changed; cheap where nothing has."""
@@ -90,14 +84,8 @@ class ChatScreen(ChatView):
         if question.startswith(SHOW):
             await self.show_mode.enter(question.removeprefix(SHOW))
             self.prompt.sent.add(question)
-            return
-        await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
-
-    def copy(self, text: str, what: str) -> None:
-        if text:
-            self.context.app.copy_to_clipboard(text, what)
         else:
-            self.context.app.say(f"there is no {what} to copy")
+            await self.context_limit.ask(question, lambda: self.prompt.sent.add(question))
 
     def hold(self) -> None:
         """Hold the rounds, or let them go on; the tree then follows them again."""
@@ -130,7 +118,7 @@ class ChatScreen(ChatView):
         return what in ("slower", "faster") or player is not None or self.chat.running is not None
 
     async def action_pace(self, what: str) -> None:
-        try:
+        with self.context.app.saying_why():
             match what:
                 case "hold":
                     self.hold()
@@ -141,8 +129,6 @@ class ChatScreen(ChatView):
                 case "rewind" if self.context.session.player is not None:
                     await self.current_chat.begin()
                     self.context.speed.rewind()
-        except SpecchatError as error:
-            self.context.app.say(str(error), "warn")
 
     async def action_stop(self) -> None:
         """Leave a replay, take back the queued message, or stop what runs; else focus the prompt and the chat's end."""
@@ -244,8 +230,7 @@ class ChatScreen(ChatView):
 
     def on_tree_panel_entered(self, event: TreePanel.Entered) -> None:
         """Open the place of a node of the reply that the tree belongs to."""
-        shown = self.chat.visible
-        reply = None if shown.served else self.chat.shown_rounds.reply
+        reply = None if self.chat.visible.served else self.chat.shown_rounds.reply
         turn = next((turn for turn in self.chat.turns if turn.reply is reply and reply is not None), None)
         fork = None if turn is None or reply is None else fork_at_node(emitted_by(reply), event.round, event.node)
         if turn is None:
@@ -256,14 +241,11 @@ class ChatScreen(ChatView):
             self.open_fork(turn, fork)
 
     def on_tree_panel_what_if_asked(self, event: TreePanel.WhatIfAsked) -> None:
-        try:
+        with self.context.app.saying_why():
             self.what_ifs.open({}, event.round)
-        except UsageError as error:
-            self.context.app.say(str(error), "warn")
 
     def open_fork(self, turn: Turn, fork: Fork) -> None:
         """Show what else could stand at a place of a reply, and go on from what the user chooses there."""
-
         page = AlternativesScreen(self.context, turn, fork)
 
         async def chosen(alternative: Alternative | None) -> None:
@@ -283,17 +265,19 @@ class ChatScreen(ChatView):
 
     def on_transcript_found(self, event: Transcript.Found) -> None:
         words = repr(cut(event.words, 40))
-        if not event.count:
+        if event.count:
+            again = self.context.app.key_hint("transcript.find_again", "finds the one before", " · ")
+            self.context.app.say(f"message {event.number} of {event.count} with {words}{again}")
+        else:
             self.prompt.focus()
-            self.context.app.say(
-                f"no message here has {words}; /chats {cut(event.words, 40)} looks in all chats", "warn"
-            )
-            return
-        again = self.context.app.key_hint("transcript.find_again", "finds the one before", " · ")
-        self.context.app.say(f"message {event.number} of {event.count} with {words}{again}")
+            elsewhere = f"/chats {cut(event.words, 40)} looks in all chats"
+            self.context.app.say(f"no message here has {words}; {elsewhere}", "warn")
 
     def on_transcript_copy_asked(self, event: Transcript.CopyAsked) -> None:
-        self.copy(event.text, event.what)
+        if event.text:
+            self.context.app.copy_to_clipboard(event.text, event.what)
+        else:
+            self.context.app.say(f"there is no {event.what} to copy")
 
     @on(Transcript.Shortened)
     def _collect_what_left(self) -> None:

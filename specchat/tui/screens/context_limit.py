@@ -77,11 +77,6 @@ class ContextLimit:
         """A message is being counted, or waits for the user to choose."""
         return self._pending is not None
 
-    @property
-    def busy(self) -> bool:
-        """An answer of the engine is awaited, or the user's choice."""
-        return bool(self._asked or self._view.choice)
-
     async def ask(self, text: str, accept: Callable[[], None] = _nothing) -> None:
         """Send the message if it fits; else count its tokens first.
 
@@ -95,12 +90,10 @@ class ContextLimit:
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
         size = _bytes(text)
         if limit and size > MOST_BYTES_PER_TOKEN * limit:
-            holds = count(limit)
-            self._app.say(f"{size:,} bytes do not fit into the context, which holds {holds} tokens", "warn")
+            self._app.say(f"{size:,} bytes do not fit into the context, which holds {count(limit)} tokens", "warn")
             return
         before = chat.context_tokens or sum(_bytes(message.content) + 64 for message in chat.messages())
-        surely = before + size + 64
-        if not chat.can_generate or not limit or surely < limit or chat.editing is not None:
+        if not chat.can_generate or not limit or before + size + 64 < limit or chat.editing is not None:
             if await self._replies.ask(text):
                 accept()
             return
@@ -118,7 +111,9 @@ class ContextLimit:
         chat, reply = self._chat, self._chat.last_reply()
         if not chat.can_generate:
             self._counted_after = None  # an engine that is gone does not answer
-        elif reply is not None and reply is not self._counted_after and chat.context_tokens is None and not self.busy:
+        elif self._asked or self._view.choice or chat.context_tokens is not None:
+            return  # an answer is awaited, or none is needed
+        elif reply is not None and reply is not self._counted_after:
             self._counted_after = reply
 
             async def known(event: Counted) -> None:
@@ -130,8 +125,7 @@ class ContextLimit:
     async def apply(self, event: Counted | Failed | Died) -> None:
         """Take the answer to a count, or a failure of a count or of a prompt."""
         if isinstance(event, Died):
-            text = self._pending
-            if text is not None:
+            if (text := self._pending) is not None:
                 self._accept()
             self._forget()
             self._chat.queued = self._chat.queued or text  # sent once there is an engine again
@@ -159,11 +153,10 @@ class ContextLimit:
         text, self._chat.queued = self._chat.queued, None
         reply = self._chat.last_reply()
         stop = reply.stop if reply is not None else None
-        if reply is not None and stop in ("end", "length"):
-            summary = thoughts.without_thoughts(reply.text).strip()
-            if summary:
-                await self._continue_from_summary(summary, text, cut=stop == "length")
-                return
+        summary = thoughts.without_thoughts(reply.text).strip() if reply is not None else ""
+        if summary and stop in ("end", "length"):
+            await self._continue_from_summary(summary, text, cut=stop == "length")
+            return
         request = self._chat.question()
         if request is not None and request.content == SUMMARY_REQUEST:
             self._chat.end_before(request)
@@ -212,8 +205,7 @@ class ContextLimit:
 
     def _forget(self) -> None:
         self._asked.clear()
-        self._pending, self._summarising, self._view.choice = None, False, ""
-        self._accept = _nothing
+        self._pending, self._accept, self._summarising, self._view.choice = None, _nothing, False, ""
 
     async def _on_count(self, event: Counted) -> None:
         if event.tokens < event.context_tokens:
@@ -229,23 +221,23 @@ class ContextLimit:
 
     async def _on_last_message_count(self, event: Counted) -> None:
         """Offer the choice if the last message fits by itself; else leaving out others cannot help."""
+        holds = f"context holds {count(event.context_tokens)}"
         if event.tokens >= event.context_tokens:
             alone = "this message and the system message take" if self._chat.system else "this message alone takes"
-            holds = count(event.context_tokens)
-            why = f"{alone} {count(event.tokens)} tokens, the context holds {holds}"
-            self._return_to_prompt(self._take_pending(), why)
+            self._return_to_prompt(self._take_pending(), f"{alone} {count(event.tokens)} tokens, the {holds}")
         else:
             self._message_tokens = event.tokens
             self._app.say("")
             self._accept()
             self._accept = _nothing
             # The focus stays in the prompt: Enter must not press a button that the user did not read.
-            key_hint = self._app.key_hint
+            keys = self._app.key_hint("prompt.complete", "chooses", " ") + self._app.key_hint(
+                "stop", "goes back", " · "
+            )
             self._view.choice = (
-                f"the chat would take {count(self._tokens)} tokens, its context holds {count(event.context_tokens)}: "
-                "leave out its oldest turns, or go on from a summary?"
-                + key_hint("prompt.complete", "chooses", " ") + key_hint("stop", "goes back", " · ")
-            )  # fmt: skip
+                f"the chat would take {count(self._tokens)} tokens, its {holds}: "
+                f"leave out its oldest turns, or go on from a summary?{keys}"
+            )
 
     async def _send_counted(self) -> None:
         """The pending message fits, or its tokens cannot be counted."""
@@ -260,11 +252,9 @@ class ContextLimit:
         `pending`: the message that did not fit is not one of the turns.
         """
         chat, message = self._chat, self._message_tokens if pending else 0
-        turns = chat.turns_before_next()
         limit = chat.engine.ready.context_tokens if chat.engine.ready else 0
-        allowed = share * limit - (message if all_may_go else 0)
-        left = turns_to_leave_out(turns, self._tokens - message, allowed, all_may_go=all_may_go)
-        if left:
+        allowed, turns = share * limit - (message if all_may_go else 0), chat.turns_before_next()
+        if left := turns_to_leave_out(turns, self._tokens - message, allowed, all_may_go=all_may_go):
             chat.sent.leave_out(chat.turns, left)
 
     async def _summarise(self) -> None:

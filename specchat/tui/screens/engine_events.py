@@ -12,9 +12,10 @@ from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.context_limit import ContextLimit
 from specchat.tui.screens.current_chat import CurrentChat
 from specchat.tui.screens.learning import LearningCommand
+from specchat.tui.screens.lessons import Lessons
 from specchat.tui.screens.race import RunScreen
 from specchat.tui.screens.side_panel import SidePanel
-from specchat.tui.screens.what_if import WhatIfScreen
+from specchat.tui.screens.what_if import WhatIfs, WhatIfScreen
 from specchat.tui.services.engine_server import FIRST_RACE_ID
 from specchat.tui.state.turn import repeats_itself
 
@@ -26,19 +27,11 @@ class EngineEvents:
     """Gives each event to whom it answers: a race, another program, or the chat and what stands around it."""
 
     def __init__(
-        self,
-        view: ChatView,
-        side_panel: SidePanel,
-        context_limit: ContextLimit,
-        current_chat: CurrentChat,
-        learning: LearningCommand,
-        besides: Sequence[Callable[[Sequence[events.Event]], None]],
+        self, view: ChatView, parts: tuple[SidePanel, ContextLimit, CurrentChat, LearningCommand, WhatIfs, Lessons]
     ) -> None:
-        """`besides`: told of all events, for what they asked the engine."""
         self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
         self._session = view.context.session
-        self._side, self._context_limit, self._current_chat = side_panel, context_limit, current_chat
-        self._learning, self._besides = learning, besides
+        self._side, self._context_limit, self._current_chat, self._learning, self._what_ifs, self._lessons = parts
         self._looked_at = (0, 0)  # the reply that was last looked at for repetitions, and its tokens then
         self._repeats = 0  # the reply that was said to repeat itself
         self.when_answered: Callable[[], Awaitable[None]] | None = None  # run once the engine has answered all changes
@@ -61,8 +54,8 @@ class EngineEvents:
         run = next((screen for screen in self._app.screen_stack if isinstance(screen, asking)), None)
         if run is not None:
             run.take(arrived)
-        for take in self._besides:
-            take(arrived)
+        self._what_ifs.take(arrived)
+        self._lessons.take(arrived)
         return [event for event in arrived if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]
 
     async def _apply_all(self, arrived: Sequence[events.Event]) -> None:
@@ -98,10 +91,10 @@ class EngineEvents:
     async def _apply(self, event: events.Event) -> None:
         chat = self._chat
         if isinstance(event, events.Started) and self._session.player is not None:
-            turns = self._chat.replay(event)
-            if len(turns) + 1 == len(self._chat.turns):
+            turns = [*chat.replay(event), chat.turns[-1]]
+            if len(turns) == len(chat.turns):
                 await self._view.transcript.clear()
-            for turn in [*turns, self._chat.turns[-1]]:
+            for turn in turns:
                 await self._view.transcript.show(turn)
         was_writing = chat.running is not None
         change = chat.engine.changes[0] if chat.engine.changes else {}
@@ -139,8 +132,7 @@ class EngineEvents:
             case events.Ready():
                 await self._on_ready(event)
             case events.Finished():
-                cut = event.stop == "length"
-                self._app.say("the reply reached max_tokens; /continue goes on with it" if cut else "")
+                self._app.say("the reply reached max_tokens; /continue goes on with it" * (event.stop == "length"))
                 self._app.call_user_back(event)
             case events.Notice():
                 await self._app.note(visible(event.text), "warn")
@@ -151,9 +143,7 @@ class EngineEvents:
                 self._app.say(doing)
             case events.Failed(during="change"):
                 self._side.show_fields()
-                options = change.get("method_options")
-                names = list(options) if isinstance(options, dict) else list(change)
-                self._view.form.fail(str(names[0]) if names else "", event.message)
+                self._view.form.fail(next(iter(change.get("method_options", change)), ""), event.message)
                 if not self._view.form.has_focus:
                     self._app.say(visible(event.message), "warn")
             case events.Failed(during="load"):

@@ -80,7 +80,12 @@ def learning_report(learnt: Learnt) -> str:
     if not learnt.drafter:
         return f"nothing is learnt: {learnt.why}"
     state = "learns from your replies" if learnt.learning else "is not learning; /learn on starts it"
-    lines = [f"{learnt.drafter} {state}", _amount(learnt)]
+    amount = "it has learnt nothing yet"
+    if learnt.replies:
+        replies = "1 reply" if learnt.replies == 1 else f"{learnt.replies:,} replies"
+        updates = "1 update" if learnt.updates == 1 else f"{learnt.updates:,} updates"
+        amount = f"learnt from {replies} of {numbers.tokens(learnt.tokens)}, in {updates}"
+    lines = [f"{learnt.drafter} {state}", amount]
     if learnt.chains:
         lines.append(_comparison(learnt))
     if learnt.went_back:
@@ -91,23 +96,16 @@ def learning_report(learnt: Learnt) -> str:
     return "\n".join(["; ".join(lines), *_each_reply(learnt)])
 
 
-def _amount(learnt: Learnt) -> str:
-    if not learnt.replies:
-        return "it has learnt nothing yet"
-    replies = "1 reply" if learnt.replies == 1 else f"{learnt.replies:,} replies"
-    updates = "1 update" if learnt.updates == 1 else f"{learnt.updates:,} updates"
-    return f"learnt from {replies} of {numbers.tokens(learnt.tokens)}, in {updates}"
-
-
 def _comparison(learnt: Learnt) -> str:
     """Both networks on the same text, before it was learnt from: shares right at each depth, and tokens a round."""
-    before, now = (_shares(learnt.chains, right) for right in (learnt.before, learnt.now))
-    lengths = [1 + sum(right) / learnt.chains for right in (learnt.before, learnt.now)]
+    both, depths = (learnt.before, learnt.now), len(learnt.before)
+    before, now = (_percent(learnt.chains, right) for right in both)
+    lengths = [1 + sum(right) / learnt.chains for right in both]
     return (
         f"tried at {learnt.chains:,} places of replies before it learnt from them: guesses "
-        f"{', '.join(str(depth) for depth in range(1, len(before) + 1))} tokens ahead were right {_percent(before)} % "
-        f"of the time with its first weights, {_percent(now)} % with those of that moment; tokens a round in lines of "
-        f"{len(before)}: {lengths[0]:.2f} → {lengths[1]:.2f}"
+        f"{', '.join(map(str, range(1, depths + 1)))} tokens ahead were right {before} % of the time with its first "
+        f"weights, {now} % with those of that moment; tokens a round in lines of {depths}: "
+        f"{lengths[0]:.2f} → {lengths[1]:.2f}"
     )
 
 
@@ -115,33 +113,27 @@ def _each_reply(learnt: Learnt) -> list[str]:
     """The last replies one by one, and some guesses of the newest that learning changed."""
     if not learnt.judged:
         return []
-    depth = max(1, len(learnt.before))
-    pairs = [
-        f"{1 + one.before / max(1, one.chains):.2f} → {1 + one.now / max(1, one.chains):.2f}" for one in learnt.judged
-    ]
+    lengths = [[1 + right / max(1, one.chains) for right in (one.before, one.now)] for one in learnt.judged]
     newest = learnt.judged[-1]
-    lines = [
-        f"reply by reply, the oldest first, each before it learnt from it: tokens a round in lines of {depth}, with "
-        f"the first weights → with those that the replies before had left: {', '.join(pairs)}"
-    ]
+    all_of_them = (
+        "reply by reply, the oldest first, each before it learnt from it: tokens a round in lines of "
+        f"{max(1, len(learnt.before))}, with the first weights → with those that the replies before had left: "
+        f"{', '.join(f'{before:.2f} → {now:.2f}' for before, now in lengths)}"
+    )
     if not newest.updates:
-        return [*lines, "nothing had been learnt yet when the newest reply was measured"]
-    lines.append(
+        return [all_of_them, "nothing had been learnt yet when the newest reply was measured"]
+    became = (
         f"in the newest reply, of {newest.chains:,} first guesses {newest.became_right:,} became right by learning, "
         f"and {newest.became_wrong:,} wrong"
     )
-    lines += [
+    changed = (
         f"token {one.place:,}, after {one.behind!r}: it would have guessed {one.before!r}, and now guessed "
         f"{one.now!r}; the target wrote {one.wrote!r}"
         for one in newest.changed
-    ]
-    return lines
+    )
+    return [all_of_them, became, *changed]
 
 
-def _shares(chains: int, right: Sequence[int]) -> list[float]:
+def _percent(chains: int, right: Sequence[int]) -> str:
     """The share that was right at each depth, of those that were right so far."""
-    return [now / max(1, before) for before, now in zip([chains, *right], right, strict=False)]
-
-
-def _percent(shares: Sequence[float]) -> str:
-    return ", ".join(f"{100 * share:.0f}" for share in shares)
+    return ", ".join(f"{100 * now / max(1, before):.0f}" for before, now in zip([chains, *right], right, strict=False))

@@ -53,11 +53,8 @@ class AddPairScreen(Page[str | None]):
         with Vertical() as box:
             box.border_title = "add a pair"
             box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
-            for id, label in (
-                ("target", "target"),
-                ("draft", "draft model, or nothing; several with ; between them"),
-                ("name", "name"),
-            ):
+            drafts = "draft model, or nothing; several with ; between them"
+            for id, label in (("target", "target"), ("draft", drafts), ("name", "name")):
                 yield TintedText([(label, "dim")])
                 yield LineInput(id=id, select_on_focus=False)
             yield TintedText([(_HELP, "dim")], id="said")
@@ -144,11 +141,10 @@ class PairList(PaintedLines, can_focus=True):
         what: str
         pair: PairInfo
 
-    def __init__(self) -> None:
+    def __init__(self, list_state: PairListState) -> None:
         super().__init__()
-        self.list_state = PairListState()
-        self._at = 0
-        self._top = 0
+        self.list_state = list_state
+        self._at = self._top = 0
 
     @property
     def chosen(self) -> PairInfo | None:
@@ -248,9 +244,8 @@ class PairsScreen(Page[str | None]):
         """
         super().__init__()
         self._library = library
-        self._list = PairList()
-        self._list.list_state = PairListState(
-            in_use=in_use, held_bytes=held_bytes, chosen=chosen, plain_tokens_per_s=plain_tokens_per_s
+        self._list = PairList(
+            PairListState(in_use=in_use, held_bytes=held_bytes, chosen=chosen, plain_tokens_per_s=plain_tokens_per_s)
         )
 
     def compose(self) -> ComposeResult:
@@ -316,13 +311,8 @@ class PairsScreen(Page[str | None]):
         before = {pair.name: pair for pair in self._list.list_state.pairs}
         self.query_one(Vertical).styles.height = max(14, len(pairs) + 9)
         self._update_progress()
-        self._list.show(
-            replace(
-                self._list.list_state,
-                first=self._library.start_pair,
-                pairs=[_with_verdict(p, before.get(p.name)) for p in pairs],
-            )
-        )
+        pairs = [_with_verdict(pair, before.get(pair.name)) for pair in pairs]
+        self._list.show(replace(self._list.list_state, first=self._library.start_pair, pairs=pairs))
         self.run_worker(self._judge(), exclusive=True)
 
     async def _find(self) -> None:
@@ -358,10 +348,9 @@ def _with_verdict(pair: PairInfo, before: PairInfo | None) -> PairInfo:
     """The pair as it is now, with the earlier results of its files until they are read again."""
     if before is None:
         return pair
-    known = pair.download_bytes if pair.download_bytes is not None else before.download_bytes
     return replace(
         pair,
-        download_bytes=known,
+        download_bytes=before.download_bytes if pair.download_bytes is None else pair.download_bytes,
         needed_bytes=pair.needed_bytes or before.needed_bytes,
         free_bytes=pair.free_bytes or before.free_bytes,
         trouble=before.trouble,

@@ -56,11 +56,8 @@ class ShowMode:
                 engine = self._chat.engine
                 wanted = {"drafter": self._drafter(), **SHAPE}
                 self._pair = engine.pair
-                self._changed = {
-                    name: (engine.settings.get(name), value)
-                    for name, value in wanted.items()
-                    if engine.settings.get(name) != value
-                }
+                before = engine.settings.get
+                self._changed = {name: (before(name), value) for name, value in wanted.items() if before(name) != value}
                 self._send({name: value for name, (_, value) in self._changed.items()})
                 self._gap_before_s = self._speed.gap_s
                 self._view.tree_title = TITLE
@@ -96,10 +93,8 @@ class ShowMode:
 
     async def toggle(self, prompt: str) -> None:
         """Enter, or leave; a prompt is asked in show mode in any case."""
-        if prompt or not self.active:
+        if prompt or not self.leave():
             await self.enter(prompt)
-        else:
-            self.leave()
 
     def _drafter(self) -> str:
         """One that has guesses from the first round on, if the pair has any."""

@@ -152,15 +152,10 @@ def key_sections(changed: Mapping[str, str]) -> list[tuple[str, list[tuple[str, 
             title = PLACES.get(key.place, f"In {key.place}")
             sections.setdefault(title, []).append((said, key.help))
     taken = {key for id in every_key() for key in keys_of(id, changed)}
-    entries = []
-    for binding in TextArea.BINDINGS:
-        if isinstance(binding, Binding):
-            free = [
-                key for key in binding.key.split(",") if re.fullmatch(r"ctrl\+[a-z]|f\d+", key) and key not in taken
-            ]
-            if free:
-                entries.append((", ".join(map(name_of, free)), binding.description.lower()))
-    sections["In the prompt"] += entries
+    for binding in (one for one in TextArea.BINDINGS if isinstance(one, Binding)):
+        own = [key for key in binding.key.split(",") if re.fullmatch(r"ctrl\+[a-z]|f\d+", key)]
+        if free := [name_of(key) for key in own if key not in taken]:
+            sections["In the prompt"].append((", ".join(free), binding.description.lower()))
     return [(title, entries) for title, entries in sections.items() if entries]
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -242,7 +243,7 @@ class PairLibrary:
         await asyncio.gather(self.found.close(), *(process.end() for process in self.processes.values()))
 
     def set_listener(self, listener: Callable[[], None] | None) -> None:
-        """Call this function whenever downloads have progressed; None: no function."""
+        """It is called whenever downloads have progressed."""
         self._listener = listener or (lambda: None)
 
     def forget(self, name: str) -> str:
@@ -305,16 +306,14 @@ class PairLibrary:
         """Fetch a pair, or models of it, one by one; None once they are here, else why not, empty if stopped."""
         try:
             for name in names:
-                process = self.processes[pair] = OwnProcess(
-                    self.command("models", "pull", name, "--output", "jsonl"), lambda line: self._on_line(pair, line)
-                )
+                command = self.command("models", "pull", name, "--output", "jsonl")
+                process = self.processes[pair] = OwnProcess(command, partial(self._on_line, pair))
                 self._progress_changed()
-                if await process.run():
-                    continue
-                if process.cancelled:
+                if not await process.run():
+                    if not process.cancelled:
+                        return process.last_words
                     self._app.say(f"stopped fetching {name}; the next time goes on from there")
                     return ""
-                return process.last_words
         finally:
             self.processes.pop(pair, None)
             del self.fetching[pair]

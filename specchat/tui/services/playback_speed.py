@@ -88,16 +88,13 @@ class PlaybackSpeed:
     def set_speed(self, text: str) -> None:
         """Set the speed: `full`, rounds per second of a live reply, or times the recorded speed."""
         player = self._session.player
-        if text == "full":
-            wanted = 0.0
-        else:
-            try:
-                wanted = float(text.removesuffix("×").removesuffix("x"))
-            except ValueError:
-                wanted = -1.0
-            if not 0 < wanted <= 1000:
-                what = "rounds per second" if player is None else "times the recorded speed"
-                raise UsageError(f"/speed takes full or a number above 0 ({what}), not {text!r}")
+        try:
+            wanted = 0.0 if text == "full" else float(text.removesuffix("×").removesuffix("x"))
+        except ValueError:
+            wanted = -1.0
+        if text != "full" and not 0 < wanted <= 1000:
+            what = "rounds per second" if player is None else "times the recorded speed"
+            raise UsageError(f"/speed takes full or a number above 0 ({what}), not {text!r}")
         if player is not None:
             player.faster(min(FASTEST, max(SLOWEST, wanted or 1.0)) / player.speed)
         else:
@@ -131,6 +128,5 @@ class PlaybackSpeed:
             raise UsageError("nothing is being written that could be held")
 
     def _send_pace(self, rounds: int = 0) -> None:
-        running = self._chat.running
-        if running is not None:
+        if (running := self._chat.running) is not None:
             self._session.send(Pace(running.id, hold=self.held, rounds=rounds, gap_s=self.gap_s))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from textual.driver import Driver
@@ -73,12 +73,17 @@ class TerminalApp(FixedApp):
     def link_changed(self) -> None:
         """Another engine, or a recording in its place, is listened to now."""
 
-    async def attempt(self, what: Awaitable[object]) -> None:
-        """Await something; a SpecchatError is shown as a remark."""
+    @contextmanager
+    def saying_why(self) -> Iterator[None]:
+        """Within it a SpecchatError is shown as a remark."""
         try:
-            await what
+            yield
         except SpecchatError as error:
             self.say(str(error), "warn")
+
+    async def attempt(self, what: Awaitable[object]) -> None:
+        with self.saying_why():
+            await what
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = [*super().get_line_filters(), self._control_codes, *self._glyphs]
