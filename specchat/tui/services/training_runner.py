@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +15,11 @@ from specchat.config.toml_editing import replace_text
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
 from specchat.errors import ConfigError, UsageError
-from specchat.tui.services.terminal_app import TerminalApp
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.processes import OwnProcess, own_command
+
+if TYPE_CHECKING:  # the command line reads this module, and needs no app
+    from specchat.tui.services.terminal_app import TerminalApp
 
 _MOST_BYTES = 1 << 16
 
