@@ -47,8 +47,8 @@ class ChatScreen(ChatView):
         self.trainings = Trainings(self)
         self.learning = LearningCommand(context)
         self.what_ifs, self.lessons = WhatIfs(self), Lessons(self)
-        answering = self.current_chat, self.learning, self.what_ifs, self.lessons
-        self.events = EngineEvents(self, (self.side_panel, self.context_limit, *answering))
+        asking = self.what_ifs, self.lessons
+        self.events = EngineEvents(self, self.side_panel, self.context_limit, self.current_chat, self.learning, asking)
 
     def draw(self) -> None:
         """Update everything whose content may have changed; cheap where nothing has."""

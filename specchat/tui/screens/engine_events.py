@@ -27,11 +27,18 @@ class EngineEvents:
     """Gives each event to whom it answers: a race, another program, or the chat and what stands around it."""
 
     def __init__(
-        self, view: ChatView, parts: tuple[SidePanel, ContextLimit, CurrentChat, LearningCommand, WhatIfs, Lessons]
+        self,
+        view: ChatView,
+        side_panel: SidePanel,
+        context_limit: ContextLimit,
+        current_chat: CurrentChat,
+        learning: LearningCommand,
+        asking: tuple[WhatIfs, Lessons],
     ) -> None:
         self._view, self._chat, self._context, self._app = view, view.chat, view.context, view.context.app
         self._session = view.context.session
-        self._side, self._context_limit, self._current_chat, self._learning, self._what_ifs, self._lessons = parts
+        self._side, self._context_limit, self._current_chat = side_panel, context_limit, current_chat
+        self._learning, self._asking = learning, asking
         self._looked_at = (0, 0)  # the reply that was last looked at for repetitions, and its tokens then
         self._repeats = 0  # the reply that was said to repeat itself
         self.when_answered: Callable[[], Awaitable[None]] | None = None  # run once the engine has answered all changes
@@ -54,8 +61,8 @@ class EngineEvents:
         run = next((screen for screen in self._app.screen_stack if isinstance(screen, asking)), None)
         if run is not None:
             run.take(arrived)
-        self._what_ifs.take(arrived)
-        self._lessons.take(arrived)
+        for part in self._asking:
+            part.take(arrived)
         return [event for event in arrived if (getattr(event, "id", None) or 0) < FIRST_RACE_ID]
 
     async def _apply_all(self, arrived: Sequence[events.Event]) -> None:
