@@ -37,7 +37,7 @@ def hub():
 
 
 HUB_FETCH = """
-from specchat.config import *
+from specchat.config.values import *
 from specchat.errors import WeightsError
 from specchat.models.hub import fetching, model_state
 import sys
