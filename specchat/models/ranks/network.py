@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ from specchat.models.weights.weight_source import (
     WeightSource,
 )
 
+_Kind = TypeVar("_Kind")
 _TABLES = ("embed", "head")
 _ROWS = ("q", "k", "v", "gate", "up")
 _COLUMNS = ("o", "down")
@@ -266,15 +268,25 @@ class _HeldCache:
     tables: RotationTables
 
 
+class _Held(dict[int, _Kind]):
+    """What the first rank has numbered; PlanRefused where nothing has a number."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __missing__(self, number: int) -> _Kind:
+        raise PlanRefused(f"a plan was refused: {self._what} {number}, which is not here")
+
+
 class Follower:
     """Does what the first rank's plan says, until it says stop."""
 
     def __init__(self, group: Group, load: Callable[[p.Load, Group], RankNetwork]) -> None:
         """Nothing held yet. `load` reads this rank's share of a model; what it raises is reported to the first."""
         self._group, self._load = group, load
-        self._networks: dict[int, RankNetwork] = {}
-        self._caches: dict[int, _HeldCache] = {}
-        self._adapters: dict[int, Adapter] = {}
+        self._networks: _Held[RankNetwork] = _Held("network")
+        self._caches: _Held[_HeldCache] = _Held("cache")
+        self._adapters: _Held[Adapter] = _Held("adapter")
 
     @torch.inference_mode()
     def run(self) -> None:
@@ -298,7 +310,7 @@ class Follower:
             case p.Load():
                 self._report(message)
             case p.NewCache():
-                network = self._network(message.network)
+                network = self._networks[message.network]
                 p.check_cache(message, network.shape.layers)
                 cache = network.new_cache(message.layers, message.max_rows)
                 tables = RotationTables(network.shape, network.device, message.max_rows)
@@ -308,17 +320,17 @@ class Follower:
             case p.RunTogether():
                 self._run_together(message.runs)
             case p.Embed():
-                network = self._network(message.network)
+                network = self._networks[message.network]
                 demand(all(token < network.whole.vocab_size for token in message.tokens), "a token that there is not")
                 network.embed(message.tokens)
             case p.Head():
-                self._network(message.network).head_for_first(message)
+                self._networks[message.network].head_for_first(message)
             case p.Keep():
-                cache = self._cache(message.cache).cache
+                cache = self._caches[message.cache].cache
                 p.check_keep(message, cache.capacity)
                 cache.keep_rows_(message.start, message.rows)
             case p.Copy():
-                cache, source = self._cache(message.cache).cache, self._cache(message.source).cache
+                cache, source = self._caches[message.cache].cache, self._caches[message.source].cache
                 p.check_copy(message, source.capacity, cache.max_rows, (list(cache.place_of), list(source.place_of)))
                 cache.copy_rows_(source, message.rows, message.known, message.layers)
             case p.Block():
@@ -339,14 +351,14 @@ class Follower:
             self._group.report(p.Report(network.nbytes))
 
     def _run_together(self, runs: Sequence[p.Run]) -> None:
-        first = self._cache(runs[0].cache).network
-        network = self._network(first)
+        first = self._caches[runs[0].cache].network
+        network = self._networks[first]
         p.check_together(runs, network.whole.layers)
-        demand(all(self._cache(run.cache).network == first for run in runs), "passes at once of other networks")
+        demand(all(self._caches[run.cache].network == first for run in runs), "passes at once of other networks")
         self._group.send(network.logits(torch.cat(network.run_together([self._pass(run) for run in runs]))))
 
     def _run(self, run: p.Run) -> None:
-        running, network = self._pass(run), self._network(self._cache(run.cache).network)
+        running, network = self._pass(run), self._networks[self._caches[run.cache].network]
         if run.chunk_tokens:
             network.chunk_scores(running, run.chunk_tokens)
             return
@@ -355,8 +367,8 @@ class Follower:
             self._group.send(network.logits(states[running.plan.missing :]))
 
     def _pass(self, run: p.Run) -> Pass:
-        held = self._cache(run.cache)
-        network, cache = self._network(held.network), held.cache
+        held = self._caches[run.cache]
+        network, cache = self._networks[held.network], held.cache
         whole = network.whole
         plan = p.plan_of(run, whole.vocab_size, cache.max_rows)
         parts = p.parts_of(run, whole.layers, cache.place_of)
@@ -365,15 +377,15 @@ class Follower:
         extra_rows: list[ExtraRow] = []
         if run.extra_rows:
             rows = self._group.broadcast(network.like.new_zeros(len(run.extra_rows), whole.hidden))
-            adapters = [self._adapter(number) if number else None for number in run.extra_rows]
+            adapters = [self._adapters[number] if number else None for number in run.extra_rows]
             enter = [Entry(layer - 1, rows) if layer else None for layer in run.entries] or [None] * len(rows)
             extra_rows = [ExtraRow(0, *one) for one in zip(rows, [None] * len(rows), adapters, enter, strict=True)]
         tables = held.tables.until(plan.end)
         return Pass(plan, network.embed, tables, cache, Counters(), parts, watch, extra_rows)
 
     def _block(self, block: p.Block) -> None:
-        held = self._cache(block.cache)
-        network, cache = self._network(held.network), held.cache
+        held = self._caches[block.cache]
+        network, cache = self._networks[held.network], held.cache
         demand(block.first + block.rows <= cache.max_rows + p.PAST_CONTEXT, "rows outside the cache")
         demand(block.put or block.first < cache.capacity, "rows outside the cache")
         if block.put:
@@ -383,7 +395,7 @@ class Follower:
             self._group.send(cache.block(block.first, block.rows))
 
     def _take_adapter(self, new: p.NewAdapter) -> None:
-        whole = self._network(new.network).whole
+        whole = self._networks[new.network].whole
         sizes = sizes_of(whole)
         for layer, name, rank in new.factors:
             demand(name in sizes and layer < whole.layers and 0 < rank <= MOST_RANK, "an adapter that does not fit")
@@ -395,15 +407,3 @@ class Follower:
         adapter = Adapter(factors)
         checked(adapter, whole.layers, sizes)
         self._adapters[new.adapter] = adapter
-
-    def _network(self, number: int) -> RankNetwork:
-        demand(number in self._networks, f"network {number}, which is not here")
-        return self._networks[number]
-
-    def _cache(self, number: int) -> _HeldCache:
-        demand(number in self._caches, f"cache {number}, which is not here")
-        return self._caches[number]
-
-    def _adapter(self, number: int) -> Adapter:
-        demand(number in self._adapters, f"adapter {number}, which is not here")
-        return self._adapters[number]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Annotated, TypeVar
 
@@ -177,29 +177,26 @@ class Report(PlanMessage):
 
 _Decoded = TypeVar("_Decoded")
 _encoder = msgspec.msgpack.Encoder()
-_envelopes, _reports = msgspec.msgpack.Decoder(Envelope), msgspec.msgpack.Decoder(Report)
 
 
 def encoded(message: Envelope | Report) -> bytes:
     return _encoder.encode(message)
 
 
-def envelope_of(data: bytes) -> Envelope:
-    """A message that arrived; PlanRefused: it is none."""
-    return decoded(_envelopes, data, "a message between ranks is none")
+def decoding(decoder: msgspec.msgpack.Decoder[_Decoded], refusal: str) -> Callable[[bytes], _Decoded]:
+    """What reads messages of the decoder's type; PlanRefused, which begins with `refusal`: data is none."""
+
+    def decoded(data: bytes) -> _Decoded:
+        try:
+            return decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise PlanRefused(f"{refusal}: {error}") from None
+
+    return decoded
 
 
-def report_of(data: bytes) -> Report:
-    """A rank's report; PlanRefused: it is none."""
-    return decoded(_reports, data, "a message between ranks is none")
-
-
-def decoded(decoder: msgspec.msgpack.Decoder[_Decoded], data: bytes, refusal: str) -> _Decoded:
-    """A message of the decoder's type; PlanRefused, which begins with `refusal`: it is none."""
-    try:
-        return decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise PlanRefused(f"{refusal}: {error}") from None
+envelope_of = decoding(msgspec.msgpack.Decoder(Envelope), "a message between ranks is none")
+report_of = decoding(msgspec.msgpack.Decoder(Report), "a message between ranks is none")
 
 
 def demand(holds: object, what: str) -> None:

@@ -16,7 +16,7 @@ from specchat.core.reading import Elsewhere
 from specchat.core.request import Judging
 from specchat.core.sampling import Sampling
 from specchat.core.tree import STORED, DrawKind, Guess, TokenTree
-from specchat.models.ranks.plan import MOST_BYTES, MOST_ROWS, Above, Number, Numbers, PlanMessage, decoded, demand
+from specchat.models.ranks.plan import MOST_BYTES, MOST_ROWS, Above, Number, Numbers, PlanMessage, decoding, demand
 
 PROTOCOL = 1
 """Of these messages."""
@@ -267,8 +267,9 @@ class Failed(PlanMessage, tag=7):
 Answer = Hello | Said | Opened | Progress | Done | Passed | Tensors | States | Sum | Failed
 
 _encoder = msgspec.msgpack.Encoder()
-_calls = msgspec.msgpack.Decoder(Call)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+call_of = decoding(msgspec.msgpack.Decoder(Call), "what arrived is no message")
+answer_of = decoding(_answers, "what arrived is no message")
 
 
 def encoded(message: Call | Answer) -> bytes:
@@ -276,16 +277,6 @@ def encoded(message: Call | Answer) -> bytes:
     data = _encoder.encode(message)
     demand(len(data) <= MOST_BYTES, f"a message of {len(data)} bytes")
     return data
-
-
-def call_of(data: bytes) -> Call:
-    """A request that arrived; PlanRefused: it is none."""
-    return decoded(_calls, data, "what arrived is no message")
-
-
-def answer_of(data: bytes) -> Answer:
-    """An answer that arrived; PlanRefused: it is none."""
-    return decoded(_answers, data, "what arrived is no message")
 
 
 # -------------------------------------------------------------------------------------------------- tensors
