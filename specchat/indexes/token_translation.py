@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,7 +46,9 @@ class TokenTranslation:
         # Once for a pair, since encoding a token's text takes as long as all else that is done for it.
         self._named = {} if tables is None else _by_spelling(tables[0])
         # By draft token, and −1 behind the last.
-        self._first = np.array([] if tables is None else [*_equals(tables[1], self._named), -1], dtype=np.int32)
+        spelt = [] if tables is None else map(tables[1].token_spelling, range(tables[1].size))
+        first = [self._named.get(spelling, UNKNOWN) for spelling in spelt]
+        self._first = np.array([] if tables is None else [*first, -1], dtype=np.int32)
         self._begins = np.zeros(len(self._first), dtype=np.bool_)
         self._to_own: dict[int, tuple[int, ...]] = {}
         self._to_draft: dict[int, tuple[int, ...]] = {}
@@ -168,12 +170,6 @@ def _by_spelling(table: TokenTable) -> dict[bytes, int]:
         if spelt and _whole_characters(spelt):
             found.setdefault(spelt, token)
     return found
-
-
-def _equals(table: TokenTable, named: Mapping[bytes, int]) -> Iterator[int]:
-    """For each token of a table the one that is spelt like it, or `UNKNOWN`."""
-    for token in range(table.size):
-        yield named.get(table.token_spelling(token), UNKNOWN)
 
 
 def _whole_characters(spelt: bytes) -> bool:
