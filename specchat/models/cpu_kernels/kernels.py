@@ -54,7 +54,7 @@ class Kernels:
         Args:
             function: of the library, which looks at what it is `about`, as its header declares that.
         """
-        self._done(self._library[function](ctypes.byref(about)))
+        self._done(getattr(self._library, function)(ctypes.byref(about)))
 
     def layers(self, threads: int, decoder: Any, rows: Any, layers: range) -> None:
         """Run some layers over rows; `decoder`, which was checked, and `rows` as decoder.h declares them."""
