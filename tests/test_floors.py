@@ -51,20 +51,6 @@ for module in modules:
 print(json.dumps(guilty))
 """
 
-_IMPORT_EACH = """
-import importlib, json, os, sys
-import torch
-unwanted = json.loads(sys.argv[1])
-assert not set(unwanted) & set(sys.modules), "torch draws nothing"
-for package, modules in json.loads(sys.argv[2]).items():
-    if not os.fork():
-        for module in modules:
-            importlib.import_module(module)
-        print(json.dumps([package, [name for name in unwanted if name in sys.modules]]), flush=True)
-        os._exit(0)
-    assert os.wait()[1] == 0, package
-"""
-
 _RUN_COMMAND = """
 import atexit, json, sys
 unwanted = json.loads(sys.argv[1])
@@ -104,20 +90,20 @@ def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def drawing() -> dict[str, list[str]]:
-    """What each package drags along that draws: each in a process of its own, all copies of one that has torch."""
-    packages = {package: modules_of(package) for package in HEADLESS}
-    lines = _python(_IMPORT_EACH, json.dumps(DRAWING), json.dumps(packages)).stdout.splitlines()
-    return dict(map(json.loads, lines))
+def drawing() -> dict[str, str]:
+    """What draws → the first module that drags it along, after all headless packages and then the measuring."""
+    modules = [module for package in (*HEADLESS, "bench") for module in modules_of(package)]
+    return imported_by(modules, (*DRAWING, "specchat.tui"))
 
 
 @pytest.mark.parametrize("package", HEADLESS)
-def test_a_headless_module_imports_nothing_that_draws(package: str, drawing: dict[str, list[str]]) -> None:
-    assert drawing[package] == [], f"imported_by(modules_of({package!r}), DRAWING) says by which module"
+def test_a_headless_module_imports_nothing_that_draws(package: str, drawing: dict[str, str]) -> None:
+    modules = modules_of(package)
+    assert {name: module for name, module in drawing.items() if module in modules} == {}
 
 
-def test_measuring_does_not_load_the_app() -> None:
-    assert imported_by(modules_of("bench"), ("textual", "specchat.tui")) == {}
+def test_measuring_does_not_load_the_app(drawing: dict[str, str]) -> None:
+    assert drawing.keys() & {"textual", "specchat.tui"} == set()
 
 
 def test_what_only_lists_or_asks_imports_no_model_library_and_only_the_chat_imports_the_app() -> None:
@@ -131,8 +117,8 @@ def test_the_app_imports_no_model_library() -> None:
 
 
 def test_this_test_would_notice() -> None:
-    assert imported_by(["specchat.tui.app"], DRAWING) == dict.fromkeys(DRAWING, "specchat.tui.app")
-    assert imported_by(["specchat.core.noise"], HEAVY) == {"torch": "specchat.core.noise"}
+    found = imported_by(["specchat.core.noise", "specchat.tui.app"], (*HEAVY, *DRAWING))
+    assert found == {"torch": "specchat.core.noise", **dict.fromkeys(DRAWING, "specchat.tui.app")}
 
 
 def test_checking_settings_imports_no_model_library_while_no_draw_is_sampled() -> None:

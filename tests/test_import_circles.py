@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import specchat
@@ -13,6 +14,7 @@ PACKAGE = Path(specchat.__file__).parent
 Graph = Mapping[str, set[str]]
 
 
+@cache
 def imports(package: Path) -> Graph:
     """What every module of a package imports from it: in functions and for type checkers too."""
     files = {_name(file, package): file for file in package.rglob("*.py")}
