@@ -23,7 +23,7 @@ from specchat.decoding.vocabulary import Vocabulary
 from specchat.errors import UsageError
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, random_says
 
-EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=300)
+EFFORT = Effort(prompts=2, tokens=20, seeds=2, sampled_tokens=12, twin_tokens=16, adversary_tokens=12, samples=150)
 SAYS = random_says(ScriptedVocabulary().size, seed=2, memory=2, sharpness=1.0)
 ALL = (check_greedy, check_seeded, check_twin, check_adversary, check_law)
 
@@ -176,7 +176,9 @@ def drawing(**settings) -> CheckedCombination:
         logits[logits.topk(2).indices[1]] += 4.0
         return logits
 
-    chosen = quick_settings(**{"rule": "recursive", "policy": "expansion", "drafter": "draft_model", **settings})
+    chosen = quick_settings(
+        **{"rule": "recursive", "policy": "expansion", "drafter": "draft_model", "depth": 2, **settings}
+    )
     return CheckedCombination(
         ScriptedModel(size, SAYS), ScriptedModel(size, overrates), Endless(), chosen, EFFORT, True
     )
