@@ -109,6 +109,8 @@ class Reading:
             return picked(self.said.logsumexp, rows)
         if self.logits.device.type != "cpu" or not rows:
             return torch.logsumexp(picked(self.logits, rows).float(), dim=-1)
+        if rows == [*range(rows[0], rows[0] + len(rows))]:
+            return torch.logsumexp(self.logits[rows[0] : rows[-1] + 1].float(), dim=-1)
         # One by one, without a copy of the rows: for a copy torch wakes its threads, which takes longer than the sums.
         return torch.stack([torch.logsumexp(self.logits[row].float(), dim=-1) for row in rows])
 
