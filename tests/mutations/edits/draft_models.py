@@ -101,7 +101,7 @@ EDITS = (
         "drawn_below",
         "(*salt, draw)",
         "salt",
-        ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model and IID"),
+        ("tests/decoding/test_draw_laws.py", "-k", "their_places and draft_model"),
     ),
     Mutation(
         "drafter draft_model",
