@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import pytest
@@ -30,14 +31,20 @@ from specchat.drafters import DRAFTERS
 from specchat.models.backends.scripted import ScriptedModel
 from specchat.trees import TREE_POLICIES
 
+READING = [drafter for drafter in every(DRAFTERS) if drafter.values[0].needs_draft_model]
+OTHERS = [drafter for drafter in every(DRAFTERS) if drafter not in READING]
+"""Drafters that do without a draft model."""
+
 
 @each_row(
     ("method", "policy", "wrapped"),
-    covering(
-        every(DRAFTERS),
-        every(TREE_POLICIES),
-        [pytest.param(False, id="alone"), pytest.param(True, id="merged")],
-    ),
+    [
+        *covering(READING, every(TREE_POLICIES), [pytest.param(False, id="alone"), pytest.param(True, id="merged")]),
+        *(
+            pytest.param(*drafter.values, *policy.values, number % 2 > 0, id=f"{drafter.id}-{policy.id}")
+            for number, (drafter, policy) in enumerate(zip(OTHERS, itertools.cycle(every(TREE_POLICIES)), strict=False))
+        ),
+    ],
 )
 def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(method, policy, wrapped):
     """And replies go on past it, also one that begins there."""
@@ -49,18 +56,18 @@ def test_a_draft_model_with_a_shorter_context_proposes_nothing_beyond_its_end(me
     drafter = make_drafter(chosen, draft, **({"of": method.name} if wrapped else {}))
     parts = (drafter, make_policy(policy), make_rule(ACCEPTANCE_RULES["follow"]), Always(Budget(6, 4, 2)))
     target, context = scripted_target(), context_for()
-    emitted, rounds = speak(Speculator(target, *parts), 18, context)
+    emitted, rounds = speak(Speculator(target, *parts), 14, context)
     assert emitted == plain()
     if method.needs_draft_model and not looks_up(method):
         depths = [round.start + max(round.tree.depths) for round in rounds]
         assert max(depth for depth, round in zip(depths, rounds, strict=True) if round.tree.drafted) == end + 1
-    again, _ = speak(Speculator(target, *parts), 5, context_for(prompt=context.history))
-    assert len(again) == 5
+    again, _ = speak(Speculator(target, *parts), 2, context_for(prompt=context.history))
+    assert len(again) == 2
 
 
 @cache
 def plain():
-    return plain_text(scripted_target(), 18)
+    return plain_text(scripted_target(), 14)
 
 
 class ShortSighted(ScriptedModel):
