@@ -18,7 +18,7 @@ from contracts.kit import (
     scripted_target,
     speak,
 )
-from contracts.models import MODELS, perturbed, shared_network
+from contracts.models import MODELS, own_decoder, perturbed, shared_network
 from contracts.models import V as NETWORK_V
 from contracts.nested_engine import NestedEngine
 from contracts.pass_requests import LookedInto
@@ -34,7 +34,6 @@ from specchat.core.seams import TreePolicy
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.decoding.speculate import Speculator
 from specchat.drafters import DRAFTERS
-from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.weights.families import FAMILIES
 from specchat.trees import TREE_POLICIES
 
@@ -65,12 +64,12 @@ def network_plain(model, count, sampling, seed=7) -> list[int]:
 )
 def test_pruning_in_the_middle_of_the_pass_never_changes_the_text(path, family, sampling):
     subject = MODELS[path](family, 256)
-    draft = ReferenceModel(perturbed(shared_network(family), 0.02), 256)
+    draft = own_decoder(perturbed(shared_network(family), 0.02), 256)
     pruner = Pruner(0, lambda nodes: [node for node in nodes if node % 4 == 0])
     drafter = make_drafter(DRAFTERS["draft_model"], draft, NETWORK_V)
     context = context_for(sampling, vocab_size=NETWORK_V)
-    text, rounds = speak(engine(subject.model, drafter, budget=Budget(9, 3, 3), on_layer=pruner), 48, context)
-    assert text == network_plain(subject.fresh(), 48, sampling)
+    text, rounds = speak(engine(subject.model, drafter, budget=Budget(9, 3, 3), on_layer=pruner), 24, context)
+    assert text == network_plain(subject.fresh(), 24, sampling)
     assert sum(round.accepted for round in rounds) > 0, "otherwise nothing but plain decoding was tried"
     kept_out = 0
     for round in rounds:

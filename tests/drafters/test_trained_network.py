@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 from contracts.kit import Letters, collect, converse, every
-from contracts.models import V, shared_network
+from contracts.models import V, own_decoder, shared_network
 from contracts.random_networks import random_network
 from contracts.tiny_networks import all_tiny_trained, sizes_for, tiny_trained, trained_resources
 
@@ -16,7 +16,6 @@ from specchat.core.budget import Budget
 from specchat.core.request import DEFAULT_REQUEST
 from specchat.core.tree import ROOT, TokenTree
 from specchat.drafters import DRAFTERS
-from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import save_weights
 from tests.training.training_kit import unroll
@@ -29,7 +28,7 @@ CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "widt
 
 
 def a_target():
-    return ReferenceModel(shared_network("llama"), 256)
+    return own_decoder(shared_network("llama"), 256)
 
 
 def conversed(target, trained, **settings):
@@ -125,9 +124,11 @@ def test_it_drafts_from_the_first_round_on(method):
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_after_an_edit_it_drafts_as_if_the_text_had_always_been_so(method):
+    target = a_target()
+    trained = all_tiny_trained(target, share=1.0)
+
     def drafts(*prompts):
-        target = a_target()
-        conversation = conversed(target, all_tiny_trained(target, share=1.0), drafter=method.name)
+        conversation = conversed(target.with_new_cache(), trained, drafter=method.name, max_tokens=10)
         for prompt in prompts:
             rounds = collect(conversation.reply(prompt, 7)).rounds
         return [(round.tree.tokens, round.tree.parents) for round in rounds[2:]]

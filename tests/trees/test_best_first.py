@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -25,8 +26,9 @@ FLAT = next(s for s in range(999) if 0.5 < float(law((), s).max()) < 0.65 and fl
 """A seed whose law at the root leaves room for second draws."""
 
 
-def best_sum(nodes, depth, width, seed=0) -> float:
-    """The largest sum of path values of all trees with so many nodes, by trying all of them."""
+@cache
+def all_trees(nodes, depth, width):
+    """All trees with so many nodes, each a set of paths."""
     grown = {frozenset()}
     for _ in range(nodes):
         longer = set()
@@ -36,7 +38,14 @@ def best_sum(nodes, depth, width, seed=0) -> float:
                 if len(parent) < depth and siblings < width:
                     longer |= {tree | {(*parent, token)} for token in range(V) if (*parent, token) not in tree}
         grown = longer
-    return max(sum(value(path, seed) for path in tree) for tree in grown)
+    return grown
+
+
+@cache
+def best_sum(nodes, depth, width, seed=0) -> float:
+    """The largest sum of path values of all trees with so many nodes, by trying all of them."""
+    values = cache(lambda path: value(path, seed))
+    return max(sum(map(values, tree)) for tree in all_trees(nodes, depth, width))
 
 
 @pytest.mark.parametrize("batch", [0, 1, 3])
