@@ -27,7 +27,7 @@ from specchat.errors import CombinationError
 
 pytestmark = pytest.mark.usefixtures("plugins_listed")
 
-TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 24}
+TREE = {"policy": "expansion", "controller": "fixed", "nodes": 6, "depth": 3, "width": 2, "max_tokens": 12}
 
 
 class Backwards(Letters):
@@ -102,7 +102,7 @@ def test_what_the_seams_carry_never_changes_the_text(make_model, resources, sett
 
 @cache
 def plain_reply(make_model, temperature):
-    return reply(make_model(), controller="off", temperature=temperature, max_tokens=24).tokens
+    return reply(make_model(), controller="off", temperature=temperature, max_tokens=12).tokens
 
 
 def test_every_plug_in_is_assembled():

@@ -52,7 +52,7 @@ def networks() -> tuple[Any, Any]:
 @cache
 def text_of_the_host(networks: tuple[Any, Any], settings: tuple[tuple[str, Any], ...]) -> list[int]:
     models = (own_decoder(network, CONTEXT) for network in networks)
-    return reply(*models, **ROUNDS, **dict(settings), max_tokens=8).tokens
+    return reply(*models, **ROUNDS, **dict(settings), max_tokens=5).tokens
 
 
 def said_there(
@@ -110,7 +110,7 @@ def each_kind() -> Iterator[Any]:
 
 @each_row(("kind", "settings"), each_kind())
 def test_the_text_is_the_hosts(networks, kind, settings):
-    there, _ = said_there(networks, kind, **ROUNDS, **settings, max_tokens=8)
+    there, _ = said_there(networks, kind, **ROUNDS, **settings, max_tokens=5)
     assert there.tokens == text_of_the_host(networks, tuple(settings.items()))
 
 
@@ -274,4 +274,4 @@ RULES = [
 @pytest.mark.parametrize("settings", filter(is_allowed, RULES), ids=lambda row: f"{row['rule']}-{row['drafter']}")
 def test_a_rule_waits_at_most_three_times(networks, settings):
     levels = ROUNDS["depth"] if settings["drafter"] == "draft_model" else 0
-    assert a_round(networks, **settings)() <= levels + 3
+    assert a_round(networks, max_tokens=6, **settings)() <= levels + 3

@@ -1,4 +1,5 @@
-"""Forty prompts under JSON schemas: every reply of a real model parses and fits, and is plain decoding's."""
+"""Forty prompts under JSON schemas: every reply of a real model parses and fits, and every third is compared with plain
+decoding's."""
 
 from __future__ import annotations
 
@@ -43,15 +44,18 @@ def conversations():
     ]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=[question.question_id for question in QUESTIONS])
-def test_every_reply_is_json_that_fits_and_plain_decodings_own(conversations, question):
+@pytest.mark.parametrize(
+    ("question", "compared"),
+    [pytest.param(question, place % 3 == 0, id=question.question_id) for place, question in enumerate(QUESTIONS)],
+)
+def test_every_reply_is_json_that_fits_and_plain_decodings_own(conversations, question, compared):
     replies = []
-    for conversation in conversations:
+    for conversation in conversations[: 1 + compared]:
         prompt = conversation.encode([{"role": "user", "content": question.turns[0]}])
         constraint = conversation.compile(ConstraintSource("json_schema", question.json_schema))
         replies.append(collect(conversation.reply(prompt, 1, constraint=constraint)))
-    guessed, plain = replies
+    guessed = replies[0]
     assert guessed.ended.stop is Stop.END
     jsonschema.validate(json.loads(guessed.text), json.loads(question.json_schema))
-    assert guessed.tokens == plain.tokens
+    assert all(reply.tokens == guessed.tokens for reply in replies)
     assert guessed.ledger.accepted > 0

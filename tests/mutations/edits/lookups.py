@@ -138,8 +138,8 @@ if saved > 0.0:
         "drafter datastore",
         "hears the datastore before longer matches of the text",
         "DatastoreDrafter._joined",
-        "(place for place, other in enumerate(heard) if other.length < match.length)",
-        "(place for place, other in enumerate(heard) if True)",
+        "sorted(heard, key=_length, reverse=True)",
+        "sorted(heard, key=lambda one: one.source == TEXT)",
         ("tests/drafters/test_datastore_drafter.py",),
     ),
     Mutation(
