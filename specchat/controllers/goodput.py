@@ -122,7 +122,7 @@ class Goodput(Controller):
             return self._looked_up(seen, account)
         if account.pays:
             if self._comparison.due and not account.surely_pays:
-                return self._plain("to compare with")
+                return Budget(nodes=0, depth=0, width=0, why="to compare with")
             self._deep = self._deep or self._drafting_with_passes()
             return self._deep
         if seen.primed or self._trial_is_due(seen, account):
@@ -317,16 +317,13 @@ class Goodput(Controller):
     def _dear_passes(self, seen: RoundStatistics) -> bool:
         return seen.passes and seen.draft.seconds(1) > _CHEAP_LEVEL * self.costs.one_s
 
-    def _plain(self, why: str) -> Budget:
-        return Budget(nodes=0, depth=0, width=0, why=why)
-
     def _rest(self, left: int) -> Budget:
         """A plain round, and some more of them, of which `left` come before the next trial."""
         passes = self.statistics.passes
         if passes and not self._dear_passes(self.statistics):
             left = min(left, self.account.rounds_left(self._trial_loss(self.statistics)))
         why = f"guesses came true {self.statistics.accepted[0].value:.0%} of the time".replace("%", " %")
-        self._resting = dataclasses.replace(self._plain(why), passes=not passes)
+        self._resting = Budget(nodes=0, depth=0, width=0, why=why, passes=not passes)
         self._rests = max(0, min(_RESTS, left) - 1)
         self._trial_in = left
         return self._rest_told()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -207,16 +207,14 @@ _MOST_TEXTS, _LONGEST_TEXT = 4096, 1024
 """Forced texts whose tokens are kept, and their bytes: a grammar may force a million."""
 
 
+_made: list[Tokenizer] = []
+
+
 def _tokenizer(table: TokenTable, vocab_size: int) -> Tokenizer:
     """Takes some tenths of a second: the one that was made last is kept."""
-    for known in _made:
-        if known.table is table and known.vocab_size == vocab_size:
-            return known
-    _made[:] = [Tokenizer(table, vocab_size)]
+    if not _made or _made[0].table is not table or _made[0].vocab_size != vocab_size:
+        _made[:] = [Tokenizer(table, vocab_size)]
     return _made[0]
-
-
-_made: list[Tokenizer] = []
 
 
 MOST_FORCED = 24
@@ -461,8 +459,8 @@ class _MaskedHead:
         return None if first is None else _First(self, first)
 
     @property
-    def row_in_memory(self) -> _RowOf | None:
-        return _RowOf(self) if self._said.row_in_memory is not None else None
+    def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
+        return self._lies if self._said.row_in_memory is not None else None
 
     def row(self, row: int) -> Tensor:
         """(V,) the logits of a row."""
@@ -485,6 +483,10 @@ class _MaskedHead:
             return forced[0]
         mask = self._constraint.mask(path)
         return int(mask.argmax()) if np.count_nonzero(mask) == 1 else best_token(self.row(row))
+
+    def _lies(self, row: int) -> RowInMemory:
+        logits = self.row(row).float().contiguous()
+        return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits)
 
     def _mask(self, row: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         return self._constraint.mask(self._tree.path_tokens(self._nodes[row]))
@@ -509,14 +511,3 @@ class _First(Sequence[int]):
         if isinstance(row, slice):
             return [self[at] for at in range(len(self))[row]]
         return self._head.likeliest_of(row, self._first[row])
-
-
-class _RowOf:
-    """Where the masked logits of a row lie, for compiled code."""
-
-    def __init__(self, head: _MaskedHead) -> None:
-        self._head = head
-
-    def __call__(self, row: int) -> RowInMemory:
-        logits = self._head.row(row).float().contiguous()
-        return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits)

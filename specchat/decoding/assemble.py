@@ -27,7 +27,7 @@ from specchat.decoding.early_pruning import EarlyHead, EarlyPruning, low_rank_by
 from specchat.decoding.kept_parts import DrafterCache
 from specchat.decoding.overlap import AheadState, Overlapped
 from specchat.decoding.speculate import Speculator
-from specchat.drafters.choice import DrafterChoice, choose_drafter
+from specchat.drafters.choice import choose_drafter
 from specchat.drafters.parts import NO_RESOURCES, EngineFactory, PairResources, Parts
 from specchat.errors import CombinationError
 from specchat.settings import Settings, memory_text
@@ -66,6 +66,8 @@ def assemble(
     """
     check_settings(settings, draft is not None, resources.trained, resources.datastores, resources.draft_models)
     choice = choose_drafter(settings)
+    if costs is not None and not choice.needs_draft_model:
+        costs = dataclasses.replace(costs, draft=())
     parts = Parts(target, draft, resources=resources, make_engine=nested_engines(settings))
     feed = (DrafterCache() if drafters is None else drafters).get(choice, lambda: parts.build(choice))
     memory = pair_memory(settings, target, parts.drafts_of(choice), resources.prunable)
@@ -77,7 +79,7 @@ def assemble(
         feed.drafter,
         _policy(settings, target, learns=learns),
         _rule(settings, target, resources),
-        _controller(settings, _of_these(costs, choice), memory, resources.memory),
+        _controller(settings, costs, memory, resources.memory),
     )
     speculator = _looped(settings, parts_in_use, learns=learns)
     _refuse_parts_of_passes(speculator, settings)
@@ -104,11 +106,7 @@ def _looped(
 
 def _refuse_parts_of_passes(speculator: Speculator, settings: Settings) -> None:
     """Refuse parts that leave a pass between its layers, of a target that computes whole passes alone. It shows states
-    to rules, which look at them afterwards.
-
-    Raises:
-        CombinationError: names the part.
-    """
+    to rules, which look at them afterwards."""
     named = (
         ("drafter", settings.drafter, speculator.drafter.taps),
         ("policy", settings.policy, speculator.policy.taps),
@@ -185,11 +183,6 @@ def _refuse_without_room(settings: Settings, pair: PairMemory, limit: MemoryLimi
         )
 
 
-def _of_these(costs: Costs | None, choice: DrafterChoice) -> Costs | None:
-    """The costs without those of a draft model that the drafter does not use."""
-    return costs if costs is None or choice.needs_draft_model else dataclasses.replace(costs, draft=())
-
-
 def _controller(settings: Settings, costs: Costs | None, memory: PairMemory, limit: MemoryLimit | None) -> Controller:
     """The controller, or several of which the smallest budget holds; one that limits memory is told of it."""
     budget = Budget(settings.nodes, settings.depth, settings.width)
@@ -235,11 +228,7 @@ class JudgedElsewhere(AcceptanceRule):
     """
 
     def __init__(self, rule: AcceptanceRule, name: str, options: Mapping[str, Any]) -> None:
-        """The rule, which is built from its options alone.
-
-        Args:
-            name, options: by which it can be built there.
-        """
+        """The rule, which is built there by its name and these options alone."""
         self._rule, self._name, self._options = rule, name, options
         self.lossless, self.wanted, self.wants_q = rule.lossless, rule.wanted, rule.wants_q
         self.wants_sources, self.judges_branches = rule.wants_sources, rule.judges_branches

@@ -88,14 +88,6 @@ Steps = Generator[Event | PromptDue | Drafted, Any, None]
 """A reply that is being written; see `Conversation.steps`."""
 
 
-def _next(steps: Steps, answer: Submitted | None) -> Event | PromptDue | Drafted | None:
-    """The next step; None where the reply is over."""
-    try:
-        return steps.send(answer)
-    except StopIteration:
-        return None
-
-
 class Conversation:
     """Replies of one loaded pair. Settings may change while a reply is being written; they act between rounds.
 
@@ -329,12 +321,10 @@ class Conversation:
         Yields ReplyStarted, RoundWritten…, ReplyEnded.
         """
         steps = self.steps(prompt, *args, **more)
-        answer: Submitted | None = None
-        while (step := _next(steps, answer)) is not None:
-            answer = None
+        for step in steps:
             if isinstance(step, Drafted):
-                answer = step.speculator.submit(step.draft)
-            elif not isinstance(step, PromptDue):
+                step = steps.send(step.speculator.submit(step.draft))
+            if not isinstance(step, PromptDue | Drafted):
                 yield step
 
     def steps(

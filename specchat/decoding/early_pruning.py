@@ -26,8 +26,6 @@ class EarlyPruning(TreePolicy):
     Reference: Zhong et al., ProPD, arXiv:2402.13485. Differs: the early head is fitted in closed form.
 
     Args:
-        policy: grows the trees.
-        head: the early head.
         layer: after which layer, counted from 1.
         keep: how many of the most likely tokens are kept.
     """
@@ -40,11 +38,9 @@ class EarlyPruning(TreePolicy):
 
     @property
     def taps(self) -> Collection[int]:
-        """The layers whose states the policy wants, and those that the early head learns from."""
         return self.head.taps.union(self.policy.taps)
 
     def grow(self, drafter: Drafter, context: Context, budget: Budget) -> TokenTree:
-        """The policy's tree; pruning drops nodes only during the pass."""
         return self.policy.grow(drafter, context, budget)
 
     def observe(self, round: Round) -> None:
@@ -100,7 +96,6 @@ class EarlyHead:
     closed form to the target's own states while it writes, without training; of low rank where states are wide.
 
     Args:
-        target: the model, of whose head it makes use.
         layer: after which layer, counted from 1.
         learns: whether the map may be learnt.
         low_rank: whether the map is of low rank although states are narrow enough for a full one.

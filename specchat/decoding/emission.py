@@ -93,11 +93,7 @@ class Emission:
 
 
 class Detokenizer:
-    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest.
-
-    Args:
-        spelled: control tokens that are written as text.
-    """
+    """Turns a growing list of tokens into text. Bytes of an unfinished character wait for their rest."""
 
     def __init__(self, vocabulary: Vocabulary, spelled: frozenset[int] = frozenset()) -> None:
         self._vocabulary, self._spelled = vocabulary, spelled

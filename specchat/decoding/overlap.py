@@ -33,7 +33,6 @@ class Branch:
 
     Args:
         history: that text; its last token is the tree's root.
-        budget: that the tree was grown with.
         leaf: the node of the tree being read that is the root; None where the root is a guess of its own.
     """
 

@@ -62,14 +62,12 @@ def break_down(
         for context in (tokens for tokens in contexts if tokens + max(rows) <= model.context_tokens):
             taken = _taken(model, network, rows, context)
             for count in rows:
-                middle = sorted(taken[count], key=lambda one: one[0])[len(taken[count]) // 2]
-                times.append(
-                    PassTime(
-                        *(context, count, middle[0], _medians([parts for _, parts in taken[count]])),
-                        (network.nbytes + _cache_bytes(network.shape, context)) / bytes_s,
-                        _operations(network, count, context) / operations_s,
-                    )
-                )
+                seconds = statistics.median(took for took, _ in taken[count])
+                names = taken[count][0][1]
+                parts = {name: statistics.median(parts[name] for _, parts in taken[count]) for name in names}
+                memory_s = (network.nbytes + _cache_bytes(network.shape, context)) / bytes_s
+                arithmetic_s = _operations(network, count, context) / operations_s
+                times.append(PassTime(context, count, seconds, parts, memory_s, arithmetic_s))
     finally:
         network.time_phases(False)
         model.prefill(())
@@ -100,10 +98,6 @@ def _taken(
             if turn >= _WARM:
                 taken[count].append((seconds, parts | {"python": seconds - sum(parts.values())}))
     return taken
-
-
-def _medians(parts: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(one[name] for one in parts) for name in parts[0]}
 
 
 def _cache_bytes(shape: Shape, context: int) -> int:

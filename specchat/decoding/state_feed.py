@@ -13,6 +13,7 @@ from specchat.core.round import Round
 from specchat.core.seams import Drafter, Model, OnChunk
 from specchat.core.states import HiddenStateSink, PickedRows, TextStates
 from specchat.core.tree import ROOT
+from specchat.models.decoder.cache_rows import common_prefix
 from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptTexts
 
 
@@ -56,7 +57,7 @@ class StateFeed:
         cached, tap = target.cached(text), self.drafter.hidden_state_sink
         if tap is None:
             return cached
-        known = self._known(text)
+        known = common_prefix(self._given, text)
         if cached - known >= BLOCK_TOKENS:
             if self._skips and tap.skip is not None:
                 self._cut(known, target.hidden_size)
@@ -64,15 +65,11 @@ class StateFeed:
                 tap.skip(known, skipped)
                 self._given += skipped
             elif self.kept is not None:
-                self._give_kept(text[:cached], known, target.hidden_size)
-            known = self._known(text)
+                self._cut(known, target.hidden_size)
+                for states in self._kept_states(text[:cached], known // BLOCK_TOKENS, target.hidden_size):
+                    self._give(states)
+            known = common_prefix(self._given, text)
         return min(cached, known)
-
-    def _give_kept(self, text: Sequence[int], known: int, width: int) -> None:
-        """Give the drafter the states that are kept of a text behind those that it knows."""
-        self._cut(known, width)
-        for states in self._kept_states(text, known // BLOCK_TOKENS, width):
-            self._give(states)
 
     def _kept_states(self, text: Sequence[int], block: int, width: int) -> Iterator[TextStates]:
         """The states that are kept of a text, block by block, from this one on."""
@@ -129,7 +126,7 @@ class StateFeed:
         if tap is None:
             target.prefill(text, on_chunk)
             return
-        known = self._known(text)
+        known = common_prefix(self._given, text)
         self._cut(known, target.hidden_size)
         if target.cached(text) > known:
             target.prefill(text[:known])
@@ -172,11 +169,6 @@ class StateFeed:
             self._given.extend(states.tokens)
             if self.kept is not None:
                 self._keep(states)
-
-    def _known(self, text: Sequence[int]) -> int:
-        """How many leading tokens of the text it was given."""
-        pairs = enumerate(zip(self._given, text, strict=False))
-        return next((place for place, (one, other) in pairs if one != other), min(len(self._given), len(text)))
 
 
 def _joined(states: Sequence[TextStates]) -> TextStates:

@@ -19,6 +19,7 @@ from specchat.core.sampling import Sampling, law, penalise
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import UsageError
+from specchat.models.decoder.cache_rows import common_prefix
 
 _TOP = 10
 """Logits that could win: how far passes of different sizes differ is measured on these."""
@@ -33,8 +34,6 @@ class Margin:
 
     Args:
         place: index in the reply.
-        token: what stands there.
-        preferred: what plain decoding says there.
         gap: the difference of their scores: logits, or, when sampling, noisy log-probabilities.
     """
 
@@ -138,11 +137,9 @@ def allowed_gap(measured: float, sampling: Sampling) -> float:
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first place at which two replies differ; None where one is the other's beginning and no longer."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return None if len(one) == len(other) else min(len(one), len(other))
+    """The first place at which two replies differ; None where they do not."""
+    place = common_prefix(one, other)
+    return None if place == len(one) == len(other) else place
 
 
 _CALIBRATION_TOKENS = 48
@@ -151,14 +148,10 @@ _CALIBRATION_ROWS = (2, 8, 17)
 
 @dataclass(frozen=True)
 class FirstDivergence:
-    """The first place at which a reply is not plain decoding's.
-
-    Args:
-        allowed: the margin up to which two tokens count as tied: what passes of different sizes differ by.
-    """
+    """The first place at which a reply is not plain decoding's."""
 
     margin: Margin
-    allowed: float
+    allowed: float  # the margin up to which two tokens count as tied: what passes of different sizes differ by
 
     @property
     def tie(self) -> bool:

@@ -25,14 +25,7 @@ LEAST_SLICE_TOKENS, MOST_SLICE_TOKENS = 16, 256
 
 @dataclass(eq=False)
 class JoinedReply:
-    """A reply that is written with others.
-
-    Args:
-        steps: those of `Conversation.steps`.
-        take: given its events.
-        failed: told of the error that ended it; the others go on.
-        cancelled: whether it is to end.
-    """
+    """A reply that is written with others: its steps, and what is told of its events and of the error that ended it."""
 
     steps: Steps
     take: Callable[[Event], None]

@@ -86,11 +86,13 @@ class TransformersVocabulary:
     def token_bytes(self, token: int) -> bytes:
         data = self._text_bytes.get(token)
         if data is None:
-            data = self._text_bytes[token] = b"" if token in self._special else self._raw_bytes(token)
+            data = self._text_bytes[token] = b"" if token in self._special else self.token_spelling(token)
         return data
 
     def token_spelling(self, token: int) -> bytes:
-        return self._raw_bytes(token)
+        if token not in self._bytes:
+            self._bytes[token] = self._decoded(token)
+        return self._bytes[token]
 
     @property
     def size(self) -> int:
@@ -102,7 +104,7 @@ class TransformersVocabulary:
 
     def token_label(self, token: int) -> str:
         """The token's text as trees show it, `⟨e2⟩` for half characters; cut where no tree could show it."""
-        return label(self._raw_bytes(token)[:_LONGEST_LABEL_BYTES])
+        return label(self.token_spelling(token)[:_LONGEST_LABEL_BYTES])
 
     def starts_with_space(self) -> bool:
         """Whether the first token of a text carries a space that is not text (SentencePiece)."""
@@ -136,11 +138,6 @@ class TransformersVocabulary:
 
     def encode_text(self, text: str) -> list[int]:
         return [int(token) for token in _bounded_by(text, lambda: self.tokenizer.encode(text))]
-
-    def _raw_bytes(self, token: int) -> bytes:
-        if token not in self._bytes:
-            self._bytes[token] = self._decoded(token)
-        return self._bytes[token]
 
     def _decoded(self, token: int) -> bytes:
         if token in self._added:

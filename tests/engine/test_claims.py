@@ -11,10 +11,11 @@ from bench.racers import quick_pair, quick_settings
 from specchat.core.reading import HeadTensors
 from specchat.decoding import combinations
 from specchat.decoding.conversation import Conversation
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.engine.protocol.codec import encode
 from specchat.engine.protocol.commands import Compare, Message
 from specchat.engine.protocol.events import Changed, Losslessness
-from specchat.engine.server.event_conversion import Comparing, encode_messages, loss_message
+from specchat.engine.server.event_conversion import compared_message, loss_message
 from specchat.engine.server.loaded_pair import LoadedPair
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 
@@ -52,7 +53,7 @@ def test_near_ties_are_spoken_of_and_excused_where_passes_round_and_only_there(p
     assert loss_message(combinations.LosslessClaim(False, "so"), pair).near_ties == ""
     conversation = Conversation(pair.target.model, None, pair.vocabulary, quick_settings())
     question = Compare(1, [Message("user", "hi")], 7, [5, 6, 7, 8], [5, 6, 9, 8])
-    compared = Comparing(pair).answer(question, conversation, encode_messages(conversation, question.messages))
+    compared = compared_message(question, conversation, Comparer(pair.target.model, exact=pair.exact))
     assert (compared.allowed > 0) == bool(ties)
 
 

@@ -233,20 +233,15 @@ class _RateLimited(io.RawIOBase):
 
 
 class GuestLink:
-    """A `Link` without a process of its own. Guest and owner may run in different threads.
-
-    Args:
-        wake: called after an answer arrived.
-        wake_owner: called after a command was handed over.
-    """
+    """A `Link` without a process of its own. Guest and owner may run in different threads."""
 
     def __init__(self, wake: Callable[[], None], wake_owner: Callable[[], None]) -> None:
+        """`wake` is called after an answer arrived, `wake_owner` after a command was handed over."""
         self._wake, self._wake_owner = wake, wake_owner
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
 
     def send(self, command: Command) -> None:
-        """Hand a command to the owner."""
         self._commands.put(command)
         self._wake_owner()
 

@@ -27,11 +27,11 @@ class ModelRace:
     """Says what to send to which engine next, and keeps what came of it.
 
     Args:
+        ids: unused ids for replies, on either engine.
         names: of the chat's pair and of the other, which differ.
         settings: what the other pair is loaded with.
         own: settings of this race that differ from those of the chat.
         sampling: settings that both sides are sampled with, for the other, whose pair may have others.
-        ids: unused ids for replies, on either engine.
     """
 
     def __init__(

@@ -80,11 +80,8 @@ class Race:
     """Says what to send next, and keeps what came of it.
 
     Args:
-        messages: what both sides answer.
-        seed: of the noise of both.
         ids: unused ids for replies.
         changes: settings that hold for both sides, on top of those in force.
-        order: who has the first turn.
     """
 
     def __init__(

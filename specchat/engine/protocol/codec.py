@@ -67,19 +67,6 @@ def decode_event(line: bytes) -> Event:
     return _decoded(_events, line)
 
 
-class EventReader:
-    """The events of one stream, line by line; each must also be possible after those before it."""
-
-    def __init__(self) -> None:
-        self._order = Order()
-
-    def read(self, line: bytes) -> Event:
-        """The next event; raises msgspec.DecodeError where the line is not an event."""
-        event = decode_event(line)
-        self._order.follow(event)
-        return event
-
-
 class _Greeting(msgspec.Struct):
     """The part of an engine's first line that is read before anything else; later versions may change all but this."""
 
@@ -189,8 +176,8 @@ def check(message: Command | Event) -> None:
             raise ValidationError("a died event is made on the near side, never sent")
 
 
-class Order:
-    """The order of events: a reply's come between its beginning and its end, round after round.
+class EventReader:
+    """The events of one stream. A reply's come between its beginning and its end, round after round.
 
     Several replies may be written at once; where one more begins than can be, the oldest is over.
     """
@@ -199,8 +186,9 @@ class Order:
         self._first = True
         self._written: dict[int, tuple[int, float]] = {}  # replies being written: rounds so far, and the time
 
-    def follow(self, event: Event) -> None:
-        """Take the next event; refuse one that cannot come here."""
+    def read(self, line: bytes) -> Event:
+        """The next event; raises msgspec.DecodeError where the line is none, or one that cannot come here."""
+        event = decode_event(line)
         match event:
             case Header() if not self._first:
                 raise ValidationError("a header may only be the first line")
@@ -219,6 +207,7 @@ class Order:
                 self._rounds(event)
                 del self._written[event.id]
         self._first = False
+        return event
 
     def _rounds(self, event: Prefilled | RoundDone | Finished) -> int:
         """How many rounds the reply has so far, which must be one that is being written."""

@@ -78,41 +78,27 @@ class ReplyConstraint(Struct, frozen=True):
 class Generate(Struct, frozen=True, tag_field="type", tag="generate"):
     """Write one reply to these messages. Answered by Started, Prefilled…, RoundDone…, Finished (or Failed).
 
-    `seed` None draws a fresh one unless the settings pin it. With `apart`, these settings hold for this reply alone,
-    and it is written by parts that know nothing of other replies and are forgotten afterwards.
-
-    With `own`, the reply has these settings of its own, which say how it is sampled and where it ends, and is written
-    together with other such replies, up to `MOST_TOGETHER`: one pass reads the trees of all. Each has its own events,
-    and is the reply that it would be alone. Those for which there is no place or no memory wait; other commands that
-    write wait until all have ended, and whatever comes after them waits too.
-
-    With `beside`, two replies are written by turns of some tokens each, in the order A B B A: so both meet the same
-    moments of the machine. Each has its own events and its own clock, which stands still in the other's turns. One of
-    them must be plain decoding (controller off).
-
-    With `text` and no messages, the reply goes on with this text as it stands, without the model's chat format. With
-    `reference`, a text that the reply is expected to follow closely, its words are proposed before the drafter's own.
-
-    With `begun`, a part of the reply exists and is continued: the text of each of its tokens so far. With the seed that
-    it was begun with, it becomes what it would have become without the break. Where the tokens themselves are known,
-    `begun_tokens` has these in place of the texts, and Started says the text of each; nothing follows an end token.
-
-    With `constraint`, the reply is held to it: tokens that do not fit are as if the target could not say them. Refused
-    with Failed before anything is written where it cannot be used.
-
-    With `tools`, a list of functions as JSON, the model is told of them in its own chat format.
-
-    With `keep`, what was read of the text, and of the reply, is kept on the disk under this name, that of a chat, so
-    that it need not be read again; it is erased with the chat.
-
-    Without `logprobs` its rounds do not say what the target gives each node: nobody looks at their trees, and to work
-    that out takes as long as the rest of an event.
-
-    With `top_logprobs`, its rounds say of each emitted token how likely the target held it, and so many of the
-    likeliest tokens in its place. With `prompt_logprobs` too, PromptLogprobs… say the same of the prompt's tokens
-    before Started: the prompt is read anew for that.
-
-    With `logit_bias`, so much is added to the logits of these tokens before penalties and temperature.
+    Args:
+        seed: None draws a fresh one unless the settings pin it.
+        apart: settings of this reply alone, whose parts know nothing of other replies and are forgotten afterwards.
+        beside: a second reply; both are written by turns of some tokens, A B B A, so that they meet the same moments of
+            the machine. Each has its own events, and a clock that stands still in the other's turns. One of them must
+            be plain decoding (controller off).
+        text: in place of messages: the reply goes on with it as it stands, without the model's chat format.
+        reference: a text that the reply is expected to follow closely: its words are proposed before the drafter's.
+        begun, begun_tokens: a part of the reply that exists, as the text of each token or as tokens, whose texts
+            Started then says. With the same seed the reply becomes what it would have become without the break; nothing
+            follows an end token.
+        logprobs: whether rounds say what the target gives each node, which takes as long as the rest of an event.
+        constraint: tokens that do not fit are as if the target could not say them. Failed where it cannot be used.
+        tools: a list of functions as JSON; the model is told of them in its own chat format.
+        top_logprobs: rounds say how likely the target held each emitted token, and so many of the likeliest tokens.
+        prompt_logprobs: PromptLogprobs… say the same of the prompt before Started: it is read anew for that.
+        logit_bias: is added to the logits of these tokens before penalties and temperature.
+        keep: the name of the chat under which what was read, and the reply, is kept on the disk until that is erased.
+        own: settings that say how the reply is sampled and where it ends. It is written together with other such
+            replies, up to `MOST_TOGETHER`, by passes that read the trees of all, and is what it would be alone. Those
+            without a place or memory wait; other commands that write, and all after them, wait until all have ended.
     """
 
     id: Id

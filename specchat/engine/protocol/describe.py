@@ -23,24 +23,16 @@ def hello() -> events.Hello:
 
 def settings_message(settings: Settings) -> dict[str, Any]:
     """Settings as plain JSON values, by name."""
-    return {
-        **dataclasses.asdict(settings),
-        "stop": list(settings.stop),
-        "method_options": dict(settings.method_options),
-    }
+    return {**dataclasses.asdict(settings), "stop": list(settings.stop)}
 
 
 def method_list() -> list[MethodInfo]:
     """Every method of every family, as `specchat methods` and the settings panel show them."""
     return [
         MethodInfo(
-            family=family,
-            name=method.name,
-            summary=method.summary,
-            source=method.source,
-            lossless=method.lossless,
-            options=[option_info(o) for o in options_of(method.options)],
-            needs_draft_model=method.needs_draft_model,
+            *(family, method.name, method.summary, method.source, method.lossless),
+            [option_info(o) for o in options_of(method.options)],
+            method.needs_draft_model,
         )
         for family, method in methods()
     ]

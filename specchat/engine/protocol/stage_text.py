@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specchat.engine.protocol.events import Loading, Ready
 
-_STAGES = {
-    "import": "starting",
-    "fetch": "fetching",
-    "verify": "checking",
-    "read": "reading",
-    "measure": "measuring",
-}
+_STAGES = {"import": "starting", "fetch": "fetching", "verify": "checking", "read": "reading", "measure": "measuring"}
 
 
 def stage_text(stage: str, item: str) -> str:

@@ -136,11 +136,7 @@ def table_lines(judged: Judged) -> list[str]:
 
 
 def verdict_line(judged: Judged, name: str, pair: str) -> str:
-    """Which way is the quickest.
-
-    Args:
-        name: of the trained drafter.
-    """
+    """Which way is the quickest; `name` is the trained drafter's."""
     ratios = {way.name: way.ratio for way in judged.ways}
     default = ratios.get(DEFAULT, 0.0)
     if not judged.best:

@@ -25,15 +25,11 @@ class CommandQueue:
         match command:
             case Cancel():
                 self._cancel(command.id)
-                self._waiting.put(command)  # wakes a thread that waits for a command
             case Load():
                 self.forget_cancel(None)  # what was cancelled is older than this
-                self._waiting.put(command)
             case Quit():
                 self.quitting.set()
-                self._waiting.put(command)
-            case _:
-                self._waiting.put(command)
+        self._waiting.put(command)  # a Cancel too: it wakes a thread that waits for a command
 
     def next(self, timeout_s: float | None = None) -> Command | None:
         """The next command, or None where none came in time."""
@@ -45,7 +41,7 @@ class CommandQueue:
     def pending(self) -> list[Command]:
         """All commands that wait now, oldest first."""
         commands: list[Command] = []
-        while (command := self._take()) is not None:
+        while (command := self.next(0.0)) is not None:
             commands.append(command)
         return commands
 
@@ -67,9 +63,3 @@ class CommandQueue:
             self._cancelled[id] = None
             if len(self._cancelled) > _MOST_CANCELLED:
                 del self._cancelled[next(iter(self._cancelled))]
-
-    def _take(self) -> Command | None:
-        try:
-            return self._waiting.get_nowait()
-        except queue.Empty:
-            return None

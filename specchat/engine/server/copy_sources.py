@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from specchat.core.tree import STORED
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.round_parts import Part, Source
+from specchat.models.decoder.cache_rows import common_prefix
 
 StoredTexts = Callable[[int, int], tuple[str, int, Sequence[int]] | None]
 """`Drafter.stored_text`."""
@@ -24,11 +25,6 @@ class CopySources:
 
     A message's tokens are those of the prompt that change where its content does. So any chat template may do with
     contents what it likes. Messages are looked at only when something was copied, a few for every place.
-
-    Args:
-        messages: those that the reply answers; none where it goes on with a plain text.
-        prompt: their tokens.
-        stored: finds sources in datastores.
     """
 
     def __init__(
@@ -73,22 +69,11 @@ class CopySources:
         changed = [*self._messages]
         changed[at] = {**changed[at], "content": other}
         tokens = self._vocabulary.encode_chat(changed)
-        first = _equal(zip(self._prompt, tokens, strict=False))
-        rest = zip(reversed(self._prompt[first:]), reversed(tokens[first:]), strict=False)
-        return range(first, len(self._prompt) - _equal(rest))
+        first = common_prefix(self._prompt, tokens)
+        return range(first, len(self._prompt) - common_prefix(self._prompt[first:][::-1], tokens[first:][::-1]))
 
     def _words(self, history: Sequence[int], first: int, place: int) -> str:
         """The words before a token, from token `first` on, in one line."""
         tokens = history[max(first, place - _TOKENS_BEFORE) : place]
         text = b"".join(self._vocabulary.token_bytes(token) for token in tokens).decode("utf-8", "ignore")
         return " ".join(text.split())[-_MOST_CHARACTERS:]
-
-
-def _equal(pairs: Iterable[tuple[int, int]]) -> int:
-    """How many of these pairs are equal before the first that is not."""
-    count = 0
-    for one, other in pairs:
-        if one != other:
-            break
-        count += 1
-    return count

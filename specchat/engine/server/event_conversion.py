@@ -16,8 +16,8 @@ from specchat.decoding.combinations import LosslessClaim, losslessness
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.emission import texts_of
 from specchat.decoding.layer_lens import LayerChoices
-from specchat.decoding.reply_events import ReplyEnded, ReplyStarted, RoundWritten
-from specchat.decoding.teacher_forcing import Comparer, FirstDivergence
+from specchat.decoding.reply_events import ReplyStarted, RoundWritten
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.decoding.vocabulary import Vocabulary
 from specchat.engine.protocol import events, round_parts
 from specchat.engine.protocol.bounds import LONGEST_FEW_WORDS
@@ -113,6 +113,7 @@ def round_message(
     """
     round = written.round
     tree, verdict, budget = round.tree, round.verdict, round.budget
+    nodes = (ROOT, *verdict.path)[: len(round.emitted)]
     by_node: list[float | None] = [None] * len(tree)
     bonus_logprob: float | None = None
     if logprobs:
@@ -154,7 +155,7 @@ def round_message(
         pieces=_pieces(
             written,
             copies,
-            None if top is None else token_logprobs(round, vocabulary, top),
+            None if top is None else likely_tokens(round.reading, nodes, round.emitted, vocabulary, top),
             vocabulary,
         ),
         timings=round_parts.Timings(
@@ -216,12 +217,6 @@ def target_logprobs(round: Round) -> tuple[list[float | None], float | None]:
     return found, values[-1] if verdict.bonus is not None else None
 
 
-def token_logprobs(round: Round, vocabulary: Vocabulary, top: int) -> list[round_parts.TokenLogprob]:
-    """The emitted tokens' log-probabilities, by the reading that they were judged by, and the likeliest of each row."""
-    nodes = (ROOT, *round.verdict.path)[: len(round.emitted)]
-    return likely_tokens(round.reading, nodes, round.emitted, vocabulary, top)
-
-
 def likely_tokens(
     reading: Reading, nodes: Sequence[int], tokens: Sequence[int], vocabulary: Vocabulary, top: int
 ) -> list[round_parts.TokenLogprob]:
@@ -251,71 +246,34 @@ def stats_message(
 ) -> events.Stats:
     """Ledger → events.Stats, with the speed-up that the plain rounds of the reply give."""
     speedup = gaps.speedup if gaps else None
+    same = {name: getattr(ledger, name) for name in events.Stats.__struct_fields__ if hasattr(ledger, name)}
+    same |= {name: list(same[name]) for name in ("offered_by_depth", "accepted_by_depth")}
     return events.Stats(
-        rounds=ledger.rounds,
-        tokens=ledger.tokens,
-        drafted=ledger.drafted,
-        accepted=ledger.accepted,
-        tokens_per_s=ledger.tokens_per_s,
-        acceptance_length=ledger.acceptance_length,
-        acceptance_rate=ledger.acceptance_rate,
+        **same,
         prefill_s=prefill_s,
-        draft_s=ledger.draft_s,
-        verify_s=ledger.verify_s,
-        other_s=ledger.other_s,
-        offered_by_depth=list(ledger.offered_by_depth),
-        accepted_by_depth=list(ledger.accepted_by_depth),
-        draft_passes=ledger.draft_passes,
         prompt_tokens=prompt_tokens,
         reused_tokens=reused_tokens,
         speedup=speedup.value if speedup else None,
         speedup_low=speedup.low if speedup else None,
         speedup_high=speedup.high if speedup else None,
         plain_rounds=gaps.plain_rounds if gaps else 0,
-        there_s=ledger.there_s,
     )
 
 
-def finished_message(id: int, ended: ReplyEnded, stats: events.Stats) -> events.Finished:
-    return events.Finished(
-        id=id,
-        stop=ended.stop.value,
-        tail=ended.tail,
-        stats=stats,
-        at_s=ended.at_s,
-        stop_string=ended.stop_string,
-    )
+def compared_message(asked: Compare, conversation: Conversation, comparer: Comparer) -> events.Compared:
+    """Where two replies part, if they do.
 
-
-class Comparing:
-    """Compares replies over one target, whose own text it goes by."""
-
-    def __init__(self, pair: LoadedPair) -> None:
-        self._target = pair.target.model  # not the pair: its draft models may go
-        self._exact = pair.exact
-        self._comparer: Comparer | None = None
-
-    def answer(self, command: Compare, conversation: Conversation, prompt: list[int]) -> events.Compared:
-        """Where the command's two replies to the prompt part, if they do.
-
-        Raises:
-            UsageError: a token that the target does not have.
-        """
-        if self._comparer is None:
-            self._comparer = Comparer(self._target, exact=self._exact)
-        law = sampling(conversation.settings.but(command.apart or {}))
-        divergence = self._comparer.first_divergence(prompt, command.plain, command.other, law, command.seed)
-        return compared_message(command, divergence, conversation.vocabulary)
-
-
-def compared_message(asked: Compare, divergence: FirstDivergence | None, vocabulary: Vocabulary) -> events.Compared:
-    """Where two replies part."""
+    Raises:
+        UsageError: a token that the target does not have.
+    """
+    prompt, law = encode_messages(conversation, asked.messages), sampling(conversation.settings.but(asked.apart or {}))
+    divergence = comparer.first_divergence(prompt, asked.plain, asked.other, law, asked.seed)
     if divergence is None:
         return events.Compared(asked.id)
     place, gap = divergence.margin.place, divergence.margin.gap
 
     def label(tokens: list[int]) -> str:
-        return vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
+        return conversation.vocabulary.token_label(tokens[place]) if place < len(tokens) else ""
 
     margin = gap if math.isfinite(gap) else None
     return events.Compared(

@@ -20,6 +20,7 @@ from specchat import __version__
 from specchat.config import cache_dir, load_catalog
 from specchat.config.file_reading import UNREADABLE
 from specchat.config.kept_files import read_small, write_whole
+from specchat.core.costs import Costs
 from specchat.core.seams import Model, TargetElsewhere
 from specchat.decoding.combinations import trained_in_use
 from specchat.decoding.conversation import Conversation
@@ -50,6 +51,10 @@ class IdleMeasuring:
         self.profile: MeasuredPasses | None = store.get(pair.key, processor_name(pair.device))
 
     @property
+    def costs(self) -> Costs | None:
+        return None if self.profile is None else self.profile.costs
+
+    @property
     def due(self) -> bool:
         """Whether the costs are unknown or were measured too long ago, and tries are left."""
         return self._attempts > 0 and (self.profile is None or self.profile.old)
@@ -74,12 +79,7 @@ class IdleMeasuring:
 
 
 class IdleTime:
-    """The measurements of one loaded pair, and its drafters that learn.
-
-    Args:
-        say: tells the user what a drafter could not keep.
-        prompts: what its models have read, written to the disk before anything else is done.
-    """
+    """The measurements of one loaded pair, and its drafters that learn; `say` tells the user what one cannot keep."""
 
     def __init__(self, store: ProfileStore, pair: LoadedPair, say: Callable[[str], None], prompts: KeptPrompts) -> None:
         self._store = store
@@ -113,7 +113,7 @@ class IdleTime:
     def measure_with(self, pair: LoadedPair) -> None:
         """Measure the pair as it is now, where it was not measured so before."""
         self.measuring = IdleMeasuring(self._store, pair)
-        self.accounts.use(pair)
+        self.accounts.pair = pair
 
     def replied(self) -> None:
         """A reply has ended: there is something to keep."""
@@ -153,17 +153,14 @@ class KeptAccounts:
     An account of other weights or of another machine is never found, and is dropped once there are `_MOST` newer ones.
 
     Attributes:
+        pair: whose controllers' accounts are kept; it may be replaced by one of the same target.
         due: whether there may be something new to write.
     """
 
     def __init__(self, file: Path, pair: LoadedPair, target_sha256: Callable[[], str | None]) -> None:
         """`target_sha256`: the checksum of the target's weights; None where it is not known yet."""
-        self._file, self._pair, self._target_sha256 = file, pair, target_sha256
+        self._file, self.pair, self._target_sha256 = file, pair, target_sha256
         self.due = False
-
-    def use(self, pair: LoadedPair) -> None:
-        """Keep accounts of this pair from now on: the same target."""
-        self._pair = pair
 
     def saved(self, settings: Settings) -> bytes:
         """The kept state of a controller of such settings; empty where there is none."""
@@ -182,7 +179,7 @@ class KeptAccounts:
 
     def _key(self, settings: Settings) -> str:
         """Empty where the weights' checksum is not known yet."""
-        pair = self._pair
+        pair = self.pair
         if not (target := self._target_sha256()):
             return ""
         used = set(trained_in_use(settings, pair.trained))

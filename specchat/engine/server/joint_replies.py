@@ -40,9 +40,7 @@ class JointReplies:
     """Writes replies whose commands have settings of their own, as many at once as there are places and memory for.
 
     Args:
-        emit: told of every event.
-        meanwhile: given what arrives while replies are written.
-        fails: told of the error that ended the reply with this id; raises where the engine must end.
+        meanwhile, fails: as for `ReplyWriter`.
     """
 
     def __init__(
@@ -99,11 +97,7 @@ class JointReplies:
             together.add(reply)
 
     def _reply_to(self, waiting: _Waiting) -> JoinedReply | None:
-        """The reply that waits, in a place of its own; None where it has to wait on for memory.
-
-        Raises:
-            SpecchatError: it cannot be written.
-        """
+        """The reply that waits, in a place of its own; None where it has to wait on for memory."""
         command, now = waiting.command, self._pair.open
         own = command.own or {}
         if fixed := [name for name in SPECULATION if name in own]:

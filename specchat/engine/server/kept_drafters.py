@@ -110,16 +110,16 @@ class KeptDrafters:
         """A reply has ended: save what was learnt from it; there may be idle work."""
         for _, learner in self._learners():
             learner.reply_ended()
-        self._save_those(lambda drafter: not isinstance(drafter, LearnsFromReplies))
+        self.save(learners=False)
         self.due = any(isinstance(drafter, IdleWorker) for _, drafter in self._live())
 
-    def save(self) -> None:
-        """Write the states that have changed. What was erased from the disk meanwhile is forgotten here too."""
-        self._save_those(lambda drafter: True)
+    def save(self, *, learners: bool = True) -> None:
+        """Write the states that have changed. What was erased from the disk meanwhile is forgotten here too.
 
-    def _save_those(self, wanted: Callable[[Drafter | LearningDraft], bool]) -> None:
+        `learners`: those of drafters that learn from replies too, which are large.
+        """
         for name, drafter in self._live():
-            if isinstance(drafter, KeepsState) and wanted(drafter):
+            if isinstance(drafter, KeepsState) and (learners or not isinstance(drafter, LearnsFromReplies)):
                 try:
                     self._save(name, drafter)
                 except Exception as error:
@@ -202,15 +202,11 @@ def learning_report(
     name = next(iter(trained_in_use(settings, trained)), "") or kept.learner
     freed = kept.forget(name) if forget and name else 0
     learnt = kept.learnt(name) or LearningFigures()
+    same = ("replies", "tokens", "kept_tokens", "updates", "went_back", "chains")
     return events.Learnt(
+        **{field: getattr(learnt, field) for field in same},
         drafter=name,
         learning=settings.learn,
-        replies=learnt.replies,
-        tokens=learnt.tokens,
-        kept_tokens=learnt.kept_tokens,
-        updates=learnt.updates,
-        went_back=learnt.went_back,
-        chains=learnt.chains,
         before=list(learnt.before),
         now=list(learnt.now),
         disk_bytes=kept.kept_bytes(name) if name else 0,

@@ -36,11 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class KeptPrompts:
-    """The texts that the models of one target's pair have read.
-
-    Attributes:
-        cache: the blocks.
-    """
+    """The texts that the models of one target's pair have read."""
 
     def __init__(self, pair: LoadedPair, settings: Settings) -> None:
         """Nothing kept in memory yet: there is room for as much as is free, or for nothing where memory is limited."""
@@ -96,19 +92,12 @@ class KeptPrompts:
                 self._unwritten.pop()
         except Cancelled:
             return
-        except OSError as error:
-            _log.warning("prompt cache: nothing is written: %s", error.strerror or error)
-            self._unwritten = []
-        except ModelError as error:  # its rows are gone with another process
-            _log.warning("prompt cache: nothing is written: %s", error)
+        except (OSError, ModelError) as error:  # ModelError: its rows are gone with another process
+            _log.warning("prompt cache: nothing is written: %s", getattr(error, "strerror", None) or error)
             self._unwritten = []
 
     def _name_models(self, interrupted: Callable[[], bool]) -> None:
-        """Find out the checksums that were not known when the models were loaded.
-
-        Raises:
-            Cancelled: a command arrived.
-        """
+        """Find out the checksums that were not known when the models were loaded; Cancelled where a command arrived."""
         while self._unnamed:
             loaded = self._unnamed[-1]
             name = _name(loaded, self._pair, lambda spec: checksum.weights_sha256(spec, cancelled=interrupted))

@@ -39,10 +39,8 @@ class LoadTimes:
         times = self._all()
         times.pop(key, None)
         kept = dict([*times.items(), (key, round(seconds, 3))][-_MOST:])
-        try:
+        with suppress(OSError):
             write_whole(self.file, msgspec.json.encode(kept))
-        except OSError:
-            return
 
     def _all(self) -> dict[str, float]:
         return read_json(self.file, dict[str, float]) or {}

@@ -34,14 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedDraft:
-    """A draft model besides a pair's first.
-
-    Args:
-        vocabulary: its tokens where they are not the target's.
-    """
+    """A draft model besides a pair's first."""
 
     loaded: Loaded
-    vocabulary: Vocabulary | None = None
+    vocabulary: Vocabulary | None = None  # its tokens where they are not the target's
 
 
 @dataclass(frozen=True)

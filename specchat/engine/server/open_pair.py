@@ -13,11 +13,10 @@ from specchat.core.seams import Model, TargetElsewhere
 from specchat.decoding.combinations import refuse_unknown_drafts
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache
+from specchat.decoding.teacher_forcing import Comparer
 from specchat.drafters.choice import choose_drafter
 from specchat.drafters.parts import PairResources
 from specchat.engine.protocol import events
-from specchat.engine.protocol.commands import Compare
-from specchat.engine.server.event_conversion import Comparing, encode_messages
 from specchat.engine.server.idle_time import IdleTime
 from specchat.engine.server.kept_prompts import KeptPrompts
 from specchat.engine.server.load_times import LoadTimes
@@ -34,7 +33,7 @@ from specchat.settings import OPTIONS, Settings
 
 @dataclass
 class ReplyTotals:
-    """How many replies were written, and their rounds."""
+    """Totals of the replies of one target, whatever drafted."""
 
     replies: int = 0
     ledger: Ledger = field(default_factory=Ledger)
@@ -46,20 +45,12 @@ _LAST_SAVING_S = 1.0
 
 @dataclass
 class OpenPair:
-    """The pair in use and everything that belongs to it.
-
-    Args:
-        loaded: the models.
-        conversation: writes with them; its drafters and controllers live as long as the pair.
-        idle: what is done for the pair while no command waits.
-        comparing: answers where two of its replies part.
-        totals: of the replies of this target, whatever drafted.
-    """
+    """The pair in use and everything that belongs to it. Drafters and controllers live as long as the pair."""
 
     loaded: LoadedPair
     conversation: Conversation
     idle: IdleTime
-    comparing: Comparing
+    comparer: Comparer
     totals: ReplyTotals
     _second: Model | None = field(default=None, init=False)
     _others: list[Conversation] = field(default_factory=list, init=False)
@@ -70,18 +61,14 @@ class OpenPair:
     ) -> OpenPair:
         """The pair under these settings; where it was open before, its drafters go on and keep what they have learnt.
 
-        Args:
-            say: tells the user what a drafter could not keep.
-            before: what was open until now. It stays as it is where the settings do not fit the pair.
-
         Raises:
-            CombinationError: the settings do not fit the pair.
+            CombinationError: the settings do not fit the pair. What was open `before` stays as it is.
         """
         goes_on = before if before is not None and before.conversation.target is loaded.target.model else None
         idle = IdleTime(store, loaded, say, goes_on.prompts if goes_on else KeptPrompts(loaded, settings))
         if goes_on is not None:
             idle.kept, idle.accounts = goes_on.idle.kept, goes_on.idle.accounts
-            idle.accounts.use(loaded)
+            idle.accounts.pair = loaded
             idle.prompts.use(loaded)
             idle.prompts.change(settings)
         conversation = Conversation(
@@ -89,7 +76,7 @@ class OpenPair:
             loaded.draft.model if loaded.draft else None,
             loaded.vocabulary,
             settings,
-            idle.measuring.profile.costs if idle.measuring.profile else None,
+            idle.measuring.costs,
             idle.resources(loaded),
             plain_rounds=True,
             drafters=goes_on.conversation.drafters if goes_on else None,
@@ -97,8 +84,8 @@ class OpenPair:
         )
         idle.kept.learn(settings.learn)
         if goes_on is not None:
-            return OpenPair(loaded, conversation, idle, goes_on.comparing, goes_on.totals)
-        return OpenPair(loaded, conversation, idle, Comparing(loaded), ReplyTotals())
+            return OpenPair(loaded, conversation, idle, goes_on.comparer, goes_on.totals)
+        return OpenPair(loaded, conversation, idle, Comparer(loaded.target.model, exact=loaded.exact), ReplyTotals())
 
     def serves(self, settings: Settings) -> bool:
         """Whether the same loaded models serve these settings."""
@@ -164,8 +151,7 @@ class OpenPair:
         What its drafters learn is not kept.
         """
         draft, resources = self._own_models()
-        profile, target = self.idle.measuring.profile, self.loaded.target.model.with_new_cache()
-        costs = None if profile is None else profile.costs
+        target, costs = self.loaded.target.model.with_new_cache(), self.idle.measuring.costs
         together = ControllerCache(beside=self.conversation.controllers)
         settings = self.conversation.settings
         return Conversation(target, draft, self.loaded.vocabulary, settings, costs, resources, controllers=together)
@@ -204,8 +190,8 @@ class OpenPair:
         told = len(self.loaded.notes)
         self._use(loader().add_drafts(self.loaded, settings, fetches=False))
         self.idle.measure_with(self.loaded)
-        if self.idle.measuring.profile is not None:
-            self.conversation.learn_costs(self.idle.measuring.profile.costs)
+        if self.idle.measuring.costs is not None:
+            self.conversation.learn_costs(self.idle.measuring.costs)
         return self.loaded.notes[told:]
 
     @property
@@ -236,19 +222,13 @@ class OpenPair:
         """Build drafters from what this pair has from now on."""
         self.loaded = loaded
         self.prompts.use(loaded)
-        self.idle.accounts.use(loaded)
+        self.idle.accounts.pair = loaded
         self.conversation.supply(loaded.draft.model if loaded.draft else None, self.idle.resources(loaded))
         for chat in self._others:
             chat.supply(*self._own_models())
 
-    def compare(self, command: Compare) -> events.Compared:
-        """Where two replies part."""
-        prompt = encode_messages(self.conversation, command.messages)
-        return self.comparing.answer(command, self.conversation, prompt)
-
     @property
     def prompts(self) -> KeptPrompts:
-        """The texts that the pair's models have read."""
         return self.idle.prompts
 
     def save_prompts(self) -> None:
@@ -272,12 +252,7 @@ takes seconds."""
 
 
 class CurrentPair:
-    """The pair in use, if there is one.
-
-    Args:
-        emit: tells the client.
-        load_cancelled: whether the loading that was asked for is to stop.
-    """
+    """The pair in use, if there is one."""
 
     def __init__(self, emit: Callable[[events.Event], None], load_cancelled: Callable[[], bool]) -> None:
         self._emit = emit
@@ -295,11 +270,6 @@ class CurrentPair:
 
     @property
     def open(self) -> OpenPair:
-        """The pair.
-
-        Raises:
-            EngineError: none is loaded.
-        """
         if self._open is None:
             raise EngineError("no pair is loaded")
         return self._open

@@ -246,7 +246,7 @@ class Loader:
         return self.drafters_here(settings) if missing else trained
 
     def drafters_here(self, settings: Settings) -> TrainedDrafters:
-        """The trained drafters on this machine that fit the pair's target;"""
+        """The trained drafters on this machine that fit the pair's target."""
         target = self.catalog.model(self.catalog.pair(settings.pair).target)
 
         def target_sha256() -> str:
@@ -319,11 +319,7 @@ class Loader:
         target: Loaded,
         alike: Collection[str],
     ) -> LoadedDraft:
-        """A draft model, with its tokens where they are not the target's, which those in `alike` must have.
-
-        Raises:
-            TokenizerMismatch: it has others all the same.
-        """
+        """A draft model, with its tokens where they are not the target's; TokenizerMismatch for one in `alike`."""
         loaded = self._load(spec, device, settings, say, beside=target)
         if spec.name in alike:
             compare_tokenizers(target, loaded)
@@ -386,11 +382,7 @@ def _alike(pair: PairSpec, *used: Settings) -> frozenset[str]:
 
 
 def _refuse_missing(specs: Sequence[ModelSpec], settings: Settings) -> None:
-    """Refuse models whose weights are not here.
-
-    Raises:
-        WeightsNotHere: names them.
-    """
+    """WeightsNotHere, naming them, for models whose weights are not here."""
     states = {spec.name: model_state.state(spec) for spec in specs}
     missing = {
         name: max(0, (state.total_bytes or 0) - state.disk_bytes)
@@ -411,7 +403,6 @@ def _refuse_strangers(models: list[ModelSpec], alike: Collection[str]) -> None:
 
     Args:
         models: the target, then the draft models.
-        alike: names of those whose tokens must be the target's.
 
     Raises:
         TokenizerMismatch: with how many tokens differ, and one of them.

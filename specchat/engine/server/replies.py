@@ -29,12 +29,8 @@ class ReplyWriter:
     """Writes replies with the pair in use.
 
     Args:
-        emit: told of every round.
         meanwhile: given what arrives while a reply is written, with the reply's clock.
-        fails: told of the error that ended one of several replies, and of its id.
-
-    Attributes:
-        joint: writes several replies at once.
+        fails: told of the error that ended one of several replies, and of its id; raises where the engine must end.
     """
 
     def __init__(
@@ -171,13 +167,9 @@ class Pacing:
 
 @dataclass
 class AlternatingReply:
-    """A reply that is written round by round, and its clock.
+    """A reply that is written round by round, and its clock."""
 
-    Args:
-        rounds: does a round when asked for the next, and says how many tokens it emitted.
-    """
-
-    rounds: Iterator[int]
+    rounds: Iterator[int]  # does a round when asked for the next; the tokens that it emitted
     watch: Stopwatch
     tokens: int = 0
     over: bool = field(default=False, init=False)

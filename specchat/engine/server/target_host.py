@@ -85,7 +85,6 @@ class TargetHost:
     def __init__(
         self, requests: Connection, answers: Connection, load: Callable[[m.Open, Callable[[str], None]], Loaded]
     ) -> None:
-        """Nothing loaded."""
         self._requests, self._answers, self._load = requests, answers, load
         self._loaded: Loaded | None = None
         self._name = ""

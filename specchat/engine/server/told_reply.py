@@ -13,18 +13,11 @@ from specchat.decoding.reply_events import Event, PromptRead, ReplyEnded, ReplyS
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Generate
 from specchat.engine.server.copy_sources import CopySources
-from specchat.engine.server.event_conversion import (
-    finished_message,
-    likely_tokens,
-    round_message,
-    started_message,
-    stats_message,
-)
+from specchat.engine.server.event_conversion import likely_tokens, round_message, started_message, stats_message
 from specchat.engine.server.open_pair import OpenPair
 
 
 def _constraint(conversation: Conversation, command: Generate, prompt: Sequence[int]) -> Constraint | None:
-    """The constraint of the reply."""
     held = command.constraint
     if held is None:
         return None
@@ -37,12 +30,6 @@ class ToldReply:
     """A reply of a conversation that tells the client of itself.
 
     Raises, when it is made, what compiling its constraint raises.
-
-    Args:
-        prompt: the command's, as tokens of that conversation.
-        pair: the pair that the conversation is of.
-        watch: its clock.
-        cancelled: whether it is to end.
     """
 
     def __init__(
@@ -100,7 +87,8 @@ class ToldReply:
                 self._emit(round_message(id, event, vocabulary, self._copies, command.logprobs, command.top_logprobs))
             case ReplyEnded():
                 assert self._started is not None, "a reply begins before it ends"
-                self._emit(finished_message(id, event, self._stats(self._started, event)))
+                ended = (event.at_s, event.stop_string)
+                self._emit(events.Finished(id, event.stop.value, event.tail, self._stats(self._started, event), *ended))
 
     def _scored_prompt(self) -> Iterator[int]:
         """Tell of the prompt's tokens where that is asked for, some at a time; after each so many are left."""

@@ -25,7 +25,6 @@ class WhatIfAnswers:
 
     Args:
         meanwhile: given each command that arrives; says whether it waits for the end.
-        emit: told how far the reply is done.
     """
 
     def __init__(
@@ -71,8 +70,7 @@ class WhatIfAnswers:
         now, full = self._pair.open, in_full(own, other)
         own, other = full or (own, other)
         plain = () if full else command.plain
-        chat, decided, profile = now.conversation, text_decides(own, other), now.idle.measuring.profile
-        costs = None if profile is None else profile.costs
+        chat, decided, costs = now.conversation, text_decides(own, other), now.idle.measuring.costs
         told: list[events.RoundDone] = []
         key = (own, decided, prompt, text, command.seed, command.plain, command.constraint, now.loaded.trained)
         known = self._before is not None and self._before[0] == key

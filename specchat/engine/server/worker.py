@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from specchat.decoding.reply_events import Stopwatch
 from specchat.engine.protocol import events
@@ -24,6 +25,7 @@ from specchat.engine.protocol.commands import (
 from specchat.engine.server.command_queue import CommandQueue
 from specchat.engine.server.event_conversion import (
     changed_message,
+    compared_message,
     encode_messages,
     failure,
     ready_message,
@@ -50,7 +52,8 @@ class Worker:
         self._emit = emit
         self._pair = CurrentPair(emit, lambda: commands.cancelled(None))
         self._deferred: list[Command] = []
-        self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile, self._reply_failed)
+        fails = partial(self._fail, "generate")
+        self._replies = ReplyWriter(self._pair, commands, emit, self._answer_meanwhile, fails)
         self._what_if = WhatIfAnswers(self._pair, commands, self._waits_for_end, emit)
 
     def run(self) -> None:
@@ -90,17 +93,22 @@ class Worker:
         try:
             match command:
                 case Load():
-                    self._load(command)
+                    now = self._pair.load(command.settings)
+                    self._emit(ready_message(now.loaded, now.conversation))
                 case Generate():
                     self._replies.write(command)
                 case Change():
-                    self._change(command)
+                    grown, now = self._pair.change(command.settings), self._pair.open
+                    self._emit(changed_message(now.loaded, now.conversation, grown=grown))
                 case Pace():
                     self._replies.pacing.take(command)
                 case Count():
-                    self._count(command)
+                    chat = self._pair.open.conversation
+                    tokens = len(encode_messages(chat, command.messages, command.tools))
+                    self._emit(events.Counted(command.id, tokens, chat.target.context_tokens))
                 case Compare():
-                    self._emit(self._pair.open.compare(command))
+                    now = self._pair.open
+                    self._emit(compared_message(command, now.conversation, now.comparer))
                 case WhatIf():
                     self._emit(self._what_if.answer(command))
                 case Learning():
@@ -111,12 +119,9 @@ class Worker:
                     totals = self._pair.open.totals if self._pair.there else ReplyTotals()
                     self._emit(events.Totals(totals.replies, stats_message(totals.ledger)))
         except Exception as error:
-            self._fail(error, str(during), getattr(command, "id", None))
+            self._fail(str(during), error, getattr(command, "id", None))
 
-    def _reply_failed(self, error: Exception, id: int) -> None:
-        self._fail(error, "generate", id)
-
-    def _fail(self, error: Exception, during: str, id: int | None) -> None:
+    def _fail(self, during: str, error: Exception, id: int | None) -> None:
         """Tell of an error that ended what was done for a command.
 
         Raises:
@@ -137,13 +142,14 @@ class Worker:
 
     def _answer_meanwhile(self, command: Command, watch: Stopwatch) -> None:
         """Answer a command that came between two rounds of a reply, whose clock this is, or put it off until later."""
+        joint = self._replies.joint
         if isinstance(command, Change):
             with watch.stopped():  # a draft model may have to be read for it
                 self.answer(command)
         elif isinstance(command, Pace | Count | Statistics):
             self.answer(command)
-        elif isinstance(command, Generate) and command.own is not None and self._may_join:
-            self._replies.joint.join(command)
+        elif isinstance(command, Generate) and command.own is not None and joint.running and not self._deferred:
+            joint.join(command)  # nothing that came before it waits
         elif not isinstance(command, Cancel):  # that acted when it arrived
             self._deferred.append(command)
 
@@ -155,22 +161,3 @@ class Worker:
             self._deferred.append(command)
             return True
         return False
-
-    @property
-    def _may_join(self) -> bool:
-        """Whether a reply that comes now is written with those that are: nothing that came before it waits."""
-        return self._replies.joint.running and not self._deferred
-
-    def _load(self, command: Load) -> None:
-        now = self._pair.load(command.settings)
-        self._emit(ready_message(now.loaded, now.conversation))
-
-    def _change(self, command: Change) -> None:
-        grown = self._pair.change(command.settings)
-        now = self._pair.open
-        self._emit(changed_message(now.loaded, now.conversation, grown=grown))
-
-    def _count(self, command: Count) -> None:
-        conversation = self._pair.open.conversation
-        tokens = encode_messages(conversation, command.messages, command.tools)
-        self._emit(events.Counted(command.id, len(tokens), conversation.target.context_tokens))
