@@ -18,7 +18,6 @@ class CompiledLookup:
 
     Args:
         trees: address of the trees' addresses; the text is the end of the first one's.
-        count: of them.
         limits: address of how many tokens a match may draft, by its length.
         probability: paths less likely than this are not drafted.
     """
@@ -36,8 +35,6 @@ class CompiledTable:
     Args:
         successors: address of (tokens, count) numbers: for every token those that follow it, the likeliest first, or −1
             behind those that are known.
-        tokens: of the vocabulary.
-        count: successors of a token.
         by_rank: address of (count) log-probabilities.
     """
 

@@ -57,11 +57,7 @@ _JSON: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", 
 
 @dataclasses.dataclass(frozen=True)
 class ConstraintSource:
-    """The source of a constraint: a schema, an expression or a grammar, as text.
-
-    Args:
-        text: the schema, the expression or the grammar (Lark); empty for any JSON object.
-    """
+    """The source of a constraint: a schema, an expression or a grammar (Lark) as text, empty for any JSON object."""
 
     kind: Kind
     text: str = ""
@@ -71,7 +67,6 @@ def compiled(source: ConstraintSource, table: TokenTable, vocab_size: int) -> Co
     """The constraint at the beginning of a reply.
 
     Args:
-        table: the target's tokens.
         vocab_size: V, of the target.
 
     Raises:

@@ -25,14 +25,10 @@ class Context:
         history: prompt and reply so far; the last token is the root. Grows by `emit`.
         prompt_tokens: how many of them are the prompt.
         vocab_size: V.
-        sampling: how the target samples: temperature, truncation, penalties.
         noise: the reply's randomness, which decides every draw.
         wanted: the kind of draws the acceptance rule can use best; a drafter that cannot draw so proposes points.
         wants_q: whether the rule needs the draft's distribution at points too.
         shown: parts of the head's output that listeners to rounds need.
-        round: rounds done so far in this reply.
-        budget: of this round.
-        constraint: what the reply must be, where something is asked of it.
         lens: whether the states after all layers of the target are wanted.
     """
 

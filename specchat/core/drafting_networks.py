@@ -34,9 +34,7 @@ Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 class Ahead:
     """The questions that follow in a tree that begins, where no other drafter takes part: one call may compute them.
 
-    Args:
-        width: guesses that are asked for after each node.
-        budget: the nodes of most worth that stay; see `trees.growth`.
+    `width` guesses are asked for after each node; within `budget` those of most worth stay (`trees.growth`).
     """
 
     width: int

@@ -24,12 +24,10 @@ class TextClaim:
     """A text's part in the passes that several texts share.
 
     Args:
-        tokens: of the text.
         ceiling: the most nodes that the user allows, with forced text where there is a constraint.
         nodes: planned for the next pass; 0 once that is done.
         worth: the probability that a guess of this text is accepted, as it was seen lately.
         kept: nodes of the last round, which is still held.
-        extra_rows: the most of a round.
     """
 
     tokens: int
@@ -76,10 +74,8 @@ class MemoryLimit:
     """The most memory that may be held, and what is held.
 
     Args:
-        bytes: the limit.
         base_bytes: what was held when the models were there and nothing was read.
         peak: the most that was held since then, as it was measured.
-        claims: of the texts that are being written.
     """
 
     bytes: int

@@ -45,7 +45,6 @@ class Noise:
         """Standard Gumbel noise for each token id at one position of the text.
 
         Args:
-            stream: whose decision this is.
             position: index in the whole text of the token being drawn.
             tokens: (C,) int64 token ids.
             salt: what else tells draws apart, such as (round, draw) for a draft.

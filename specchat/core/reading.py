@@ -21,7 +21,6 @@ class Elsewhere:
     """The answer of a target on another machine beside the head's output.
 
     Args:
-        took_s: seconds that the pass, and judging, took there.
         path, bonus, sources: the verdict, where it was asked for; `path` is None where it was not.
     """
 

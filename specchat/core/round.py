@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from itertools import zip_longest
 
 from specchat.core.budget import Budget
 from specchat.core.constraint import Refused
@@ -77,12 +78,7 @@ class Verdict:
 
 @record
 class JointPass:
-    """A pass of the target that read trees of several texts.
-
-    Args:
-        texts, rows: of all that it read.
-        seconds: that it took.
-    """
+    """A pass of the target that read trees of several texts."""
 
     texts: int
     rows: int
@@ -117,7 +113,6 @@ class Round:
         start: tokens of history before the round, the root included.
         history: the live text; it ends with the root while the round is observed, and goes on afterwards.
         emitted: tokens this round added to the text, after any cut.
-        draft_passes: forward passes of draft models.
         timings: complete once the round is over; while it is observed, what has been measured so far. The controller
             observes it after the drafter.
         extra_rows: rows that the drafter attached to the target's pass.
@@ -183,13 +178,8 @@ class Ledger:
         for name in ("rounds", "tokens", "drafted", "accepted", "draft_passes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._add_times(RoundTimings(other.draft_s, other.verify_s, other.other_s, there_s=other.there_s))
-        for mine, theirs in (
-            (self.offered_by_depth, other.offered_by_depth),
-            (self.accepted_by_depth, other.accepted_by_depth),
-        ):
-            mine.extend([0] * (len(theirs) - len(mine)))
-            for depth, count in enumerate(theirs):
-                mine[depth] += count
+        for name in ("offered_by_depth", "accepted_by_depth"):
+            setattr(self, name, [*map(sum, zip_longest(getattr(self, name), getattr(other, name), fillvalue=0))])
 
     @property
     def acceptance_length(self) -> float:

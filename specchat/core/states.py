@@ -117,7 +117,6 @@ class TextStates:
 
     Args:
         first: position in the text of the first of them.
-        tokens: (n,) the tokens.
         layers: layer → (n, d) states after that layer; row i belongs to `tokens[i]`.
     """
 

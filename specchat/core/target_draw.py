@@ -114,7 +114,6 @@ class NativeDraw:
 
         Args:
             logits: address of (V,) float32, contiguous, on the host.
-            key: of the noise; see `Noise.key`.
         """
         about = ctypes.byref(as_c(sampling)), logits, self._vocab_size
         text, behind = _NO_TEXT, _NO_PATH

@@ -35,7 +35,6 @@ class Guess(NamedTuple):
     """A token that a drafter proposes to put below a node.
 
     Args:
-        token: the proposed token id.
         kind: what may be said about the draw.
         q: (V,) the distribution it was drawn from, for IID and WOR. A point may carry the drafter's law at its place,
             for rules that compare; that promises nothing about how the token was chosen.
@@ -224,15 +223,12 @@ class TokenTree:
 
     def follow(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """The nodes along these tokens from the root, up to the first that is missing."""
-        path: list[int] = []
-        node = ROOT
+        path = [ROOT]
         for token in tokens:
-            child = self.child(node, token)
-            if child is None:
+            if (child := self.child(path[-1], token)) is None:
                 break
             path.append(child)
-            node = child
-        return tuple(path)
+        return tuple(path[1:])
 
     def subtree(self, node: int) -> TokenTree:
         """The frozen tree of what stands below `node`, which is its root; all draws are kept."""

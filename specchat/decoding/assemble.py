@@ -57,7 +57,6 @@ def assemble(
 
     Args:
         drafters: those that were built for these models and have learnt something; a new one joins them.
-        costs: what passes cost on this machine, as far as it has been measured.
         resources: what the pair has for its drafters besides models.
 
     Raises:

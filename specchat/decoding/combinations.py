@@ -44,7 +44,6 @@ def check_settings(
     """Refuse unknown methods, unknown options, and parts that do not fit; says what is nearest and works.
 
     Args:
-        trained: the drafters that were trained for the target.
         datastores: those with the target's tokens; None before its tokens are known, and then nothing is said of them.
         has_draft_model: whether the pair has one, or, where it is loaded, whether one is.
         draft_models: the pair's, by name, the first one first, and whether each has the target's tokens; None where
@@ -79,11 +78,10 @@ def _check_loop(settings: Settings, has_draft_model: bool) -> None:
     method = choose_drafter(settings).method
     if settings.loop == "sequential" or settings.controller == "off" or method.drafts_ahead:
         return
-    nearest_one = "draft_model" if has_draft_model else "pruned"
     raise CombinationError(
         f"loop {settings.loop!r} drafts while the target reads, for a text that it has not confirmed, and drafter "
         f"{settings.drafter!r} goes on from confirmed texts alone; nearest that works: loop 'sequential', or drafter "
-        f"{nearest_one!r}"
+        f"{'draft_model' if has_draft_model else 'pruned'!r}"
     )
 
 

@@ -19,7 +19,7 @@ from specchat.core.noise import Noise
 from specchat.core.reading import Reading
 from specchat.core.record import record
 from specchat.core.request import FIRST, HeadNeeds
-from specchat.core.round import Ledger, Round
+from specchat.core.round import Ledger
 from specchat.core.seams import Drafter, Model
 from specchat.core.speedup import RoundIntervals
 from specchat.core.tree import ROOT
@@ -237,7 +237,6 @@ class Conversation:
         """A constraint of a reply's calls to the parameters' schemas, in the form that the model is told to write.
 
         Args:
-            tools: the functions, as a JSON list.
             prompt: what `encode` made of them and of the chat.
             chosen: those one of which must be called; none where the model decides.
 
@@ -386,7 +385,8 @@ class Conversation:
         room = self.target.context_tokens - len(history)
         context.lens = self.lens_of(own)
         spelled = frozenset[int]() if constraint is None else constraint.spelled
-        emission = Emission(self.vocabulary, _limits(in_force, room), begun, spelled)
+        limits = Limits(in_force.max_tokens, room, in_force.stop)
+        emission = Emission(self.vocabulary, limits, begun, spelled)
         expected = ExpectedReply(reference) if reference else None
         ledger, gaps = Ledger(), RoundIntervals()
         watch = watch or Stopwatch()
@@ -414,7 +414,7 @@ class Conversation:
                 if self._settings is not settings:
                     settings, in_force = self._settings, self.with_own(own)
                     context.sampling = sampling(in_force, bias)
-                    emission.limit(_limits(in_force, room))
+                    emission.limit(Limits(in_force.max_tokens, room, in_force.stop))
                     context.lens = self.lens_of(own)
                     with watch.stopped():  # drafters may be built for a change, and read what there is
                         self._current_speculator(context)
@@ -422,7 +422,10 @@ class Conversation:
                 if constraint is not None or context.sampling.banned:
                     speculator = with_drafter(speculator, WithGrammar(speculator.drafter))
                 written = yield from self._round(speculator, context, emission, ledger, watch)
-                gaps.add(written.at_s, *_counted(written.round))
+                round, timings = written.round, written.round.timings
+                own_s = timings.draft_s + timings.verify_s + timings.other_s
+                plain = round.budget.nodes == 0
+                gaps.add(written.at_s, own_s, len(round.emitted), round.tree.drafted, plain, timings.learn_s)
                 yield written
         tail = emission.finish()
         at_s = watch.seconds
@@ -527,17 +530,6 @@ class Conversation:
 def _how_to_speculate(settings: Settings) -> dict[str, Any]:
     """The settings that parts are made from; while they stay, the parts do, and what they have learnt."""
     return {name: getattr(settings, name) for name in SPECULATION}
-
-
-def _limits(settings: Settings, room: int) -> Limits:
-    return Limits(settings.max_tokens, room, settings.stop)
-
-
-def _counted(round: Round) -> tuple[float, int, int, bool, float]:
-    """Arguments of `RoundIntervals.add`: seconds, tokens, drafted tokens, whether it was plain, seconds of learning."""
-    timings = round.timings
-    own_s = timings.draft_s + timings.verify_s + timings.other_s
-    return own_s, len(round.emitted), round.tree.drafted, round.budget.nodes == 0, timings.learn_s
 
 
 def with_reference(speculator: Speculator, expected: ExpectedReply | None) -> Speculator:

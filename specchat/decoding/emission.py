@@ -25,7 +25,6 @@ class Limits:
     """Where a reply must end at the latest.
 
     Args:
-        max_tokens: tokens of reply.
         room: tokens the context still takes after the prompt.
         stop: strings that end the reply; they are not part of it.
     """

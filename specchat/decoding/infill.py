@@ -86,15 +86,15 @@ class Infilling:
 
     def round(self) -> Verdict:
         """Fill the next places. There must be one."""
-        done, left = self.filled, len(self.places) - self.filled
-        draft = min(self._draft, left - 1)
+        network, done = self._network, self.filled
+        draft = min(self._draft, len(self.places) - done - 1)
         next_places = self.places[done : done + draft + 1]
         tree = TokenTree(self.context.history[-1], self.context.vocab_size)
         if self._by_pairs:
             first = torch.empty(0, self.context.vocab_size)
             self._guess_by_pairs(tree, next_places[:draft])
         else:
-            drafting = self._logits(next_places[: max(draft, 1)], done + 1)
+            drafting = network.logits(self.tokens, self._ranks, next_places[: max(draft, 1)], done + 1)
             first = drafting[:1]
             for row in drafting[:draft]:
                 if not self._guess(tree, row, "network"):
@@ -103,7 +103,9 @@ class Infilling:
         for place, token in zip(judged, tree.tokens[1:], strict=False):
             self.tokens[place] = token
         asked = judged[len(first) :]
-        logits = torch.cat([first, self._logits(asked, len(self.tokens))]) if asked else first
+        logits = first
+        if asked:
+            logits = torch.cat([first, network.logits(self.tokens, self._ranks, asked, len(self.tokens))])
         nodes = tuple(range(len(tree)))
         verdict = self._rule.judge(tree.freeze(), Reading(nodes, HeadTensors(logits), frozenset(nodes)), self.context)
         for place, token in zip(judged, verdict.emitted, strict=False):
@@ -113,9 +115,6 @@ class Infilling:
         self.drafted += tree.drafted
         self.accepted += len(verdict.path)
         return verdict
-
-    def _logits(self, places: Sequence[int], below: int) -> Tensor:
-        return self._network.logits(self.tokens, self._ranks, places, below)
 
     def _guess(self, tree: TokenTree, logits: Tensor, proposer: str) -> bool:
         """Draw a token behind the last node of a chain; whether there is one."""
@@ -148,7 +147,6 @@ class Blanks:
     """A text with blanks, as it was written.
 
     Args:
-        pieces: the text before, between and behind the blanks.
         counts: tokens of each blank.
     """
 

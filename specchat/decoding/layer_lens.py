@@ -34,7 +34,6 @@ class LayerChoices:
     """Of one place of the text.
 
     Args:
-        layers: of the target.
         choices: the first from layer 1 on; the last is the target's choice, and where it was decided.
     """
 

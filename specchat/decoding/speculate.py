@@ -46,7 +46,6 @@ class Draft:
 
     Args:
         passes: forward passes of draft models that it took.
-        took_s: what proposing took.
         refused: guesses that a constraint forbids, which got no place.
     """
 

@@ -142,10 +142,7 @@ def redo(
     """The rounds of a conversation that writes this text. It must be one that stands apart, and has written nothing.
 
     Args:
-        seed: of the reply, so that all that is drawn is drawn with the same noise.
-        decides: see `text_decides`.
         costs: what passes cost on this machine, as far as it was measured.
-        plain: the numbers of rounds that are plain.
         boundary: see `AlongText`; `guesses_there`: the round that begins there is none of those.
     """
     conversation.change(conversation.settings.but({"max_tokens": len(text)}))

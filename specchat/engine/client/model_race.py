@@ -28,7 +28,6 @@ class ModelRace:
 
     Args:
         ids: unused ids for replies, on either engine.
-        names: of the chat's pair and of the other, which differ.
         settings: what the other pair is loaded with.
         own: settings of this race that differ from those of the chat.
         sampling: settings that both sides are sampled with, for the other, whose pair may have others.

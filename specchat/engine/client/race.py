@@ -201,7 +201,6 @@ class Race:
         return Compare(self._id, self.messages, self.seed, *tokens, self._changes)
 
     def _generate(self, more: dict[str, Any]) -> Generate:
-        """Both sides by turns."""
         self._sides = {next(self._ids): side for side in self._order}
         (self._id, first), (beside, second) = self._sides.items()
         apart = {side: {**self._changes, **_APART[side], **more} for side in self._order}
@@ -292,14 +291,13 @@ class RaceResult:
 def race_result(race: Race, dtype: str = "") -> RaceResult:
     """The result of a race that is over. `dtype` is the number format, for the words."""
     count = len(race.plain.tokens)
+    every, are = ("the one token", "is") if count == 1 else (f"all {count:,} tokens", "are")
     if race.same and race.promised:
-        are = "is" if count == 1 else "are"
-        return RaceResult("same", f"identical: {_all(count)} {are} the same, one by one")
+        return RaceResult("same", f"identical: {every} {are} the same, one by one")
     loss = race.speculative.started.loss if race.speculative.started else None
     if race.same:
-        return RaceResult(
-            "same", f"identical here, {_all(count)}; though less is promised: {loss.reason if loss else ''}"
-        )
+        less = loss.reason if loss else ""
+        return RaceResult("same", f"identical here, {every}; though less is promised: {less}")
     where = _where(race.compared)
     if not race.promised and loss is not None:
         lead = "another text, same distribution" if loss.lossless else "another text"
@@ -321,23 +319,16 @@ def settings_line(settings: Mapping[str, Any], seed: int, dtype: str = "") -> st
     return " · ".join(part for part in [*parts, f"seed {seed}"] if part)
 
 
-def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{count:,} tokens"
-
-
-def _all(count: int) -> str:
-    return "the one token" if count == 1 else f"all {count:,} tokens"
-
-
 def _where(compared: Compared | None) -> str:
     """` for 57 tokens, then plain wrote ' a' and speculation ' the'`."""
     if compared is None or compared.place is None:
         return ""
+    same = "1 token" if compared.place == 1 else f"{compared.place:,} tokens"
     if not compared.plain_text or not compared.other_text:
         ended = "speculation" if compared.plain_text else "plain"
-        return f" for {_tokens(compared.place)}, where {ended} ended"
+        return f" for {same}, where {ended} ended"
     plain, other = (repr(visible(text)) for text in (compared.plain_text, compared.other_text))
-    return f" for {_tokens(compared.place)}, then plain wrote {plain} and speculation {other}"
+    return f" for {same}, then plain wrote {plain} and speculation {other}"
 
 
 def _margin(compared: Compared, dtype: str) -> str:

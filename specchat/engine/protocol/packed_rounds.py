@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from specchat.engine.protocol.codec import decode_event, encode
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_parts import Timings, Tree, Verdict
+from specchat.engine.protocol.round_parts import Timings, Tree
 
 FORMAT = b"specchat rounds 1\n"
 
@@ -77,28 +77,24 @@ def _text_of(data: bytes) -> bytes:
     return text
 
 
-def _rounded(round: RoundDone) -> RoundDone:
+def _rounded(done: RoundDone) -> RoundDone:
     """The round with as many digits as are ever shown, which halves what is stored."""
-    tree, times = round.tree, round.timings
+    tree, times = done.tree, done.timings
     return replace(
-        round,
-        at_s=_seconds(round.at_s),
+        done,
+        at_s=round(done.at_s, _TIME_DIGITS),
         tree=replace(
             tree,
             draws=[replace(draw, draft_logprob=_likelihood(draw.draft_logprob)) for draw in tree.draws],
             target_logprob=[_likelihood(value) for value in tree.target_logprob],
         ),
-        verdict=replace(round.verdict, bonus_logprob=_likelihood(round.verdict.bonus_logprob)),
-        timings=Timings(*(_seconds(value) for value in (times.draft_s, times.verify_s, times.other_s))),
+        verdict=replace(done.verdict, bonus_logprob=_likelihood(done.verdict.bonus_logprob)),
+        timings=Timings(*(round(value, _TIME_DIGITS) for value in (times.draft_s, times.verify_s, times.other_s))),
     )
 
 
 def _likelihood(logprob: float | None) -> float | None:
     return None if logprob is None else round(logprob, _DIGITS)
-
-
-def _seconds(seconds: float) -> float:
-    return round(seconds, _TIME_DIGITS)
 
 
 def path_only(round: RoundDone) -> RoundDone:
@@ -115,11 +111,5 @@ def path_only(round: RoundDone) -> RoundDone:
             [replace(draw, child=place[draw.child]) for draw in tree.draws if draw.child in place],
             [tree.target_logprob[node] for node in kept],
         ),
-        verdict=Verdict(
-            list(range(1, len(kept))),
-            round.verdict.bonus,
-            round.verdict.bonus_text,
-            round.verdict.bonus_logprob,
-            ["accepted"] * len(kept),
-        ),
+        verdict=replace(round.verdict, path=list(range(1, len(kept))), reasons=["accepted"] * len(kept)),
     )

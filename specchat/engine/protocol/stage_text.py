@@ -16,7 +16,6 @@ def stage_text(stage: str, item: str) -> str:
 
 
 def loading_text(event: Loading) -> str:
-    """The stage in words."""
     return stage_text(event.stage, event.item)
 
 

@@ -58,19 +58,18 @@ class CopySources:
         return Source(place, _PARTS[role], number, self._words(history, self._tokens_of(at).start, place))
 
     def _tokens_of(self, at: int) -> range:
-        if at not in self._found:
-            self._found[at] = self._find_tokens(at)
-        return self._found[at]
-
-    def _find_tokens(self, at: int) -> range:
         """The tokens of the prompt that message `at` became."""
+        if at in self._found:
+            return self._found[at]
         content = self._messages[at]["content"].strip()
         other = next(letter for letter in "xyz" if letter not in (content[:1], content[-1:]))
         changed = [*self._messages]
         changed[at] = {**changed[at], "content": other}
         tokens = self._vocabulary.encode_chat(changed)
         first = common_prefix(self._prompt, tokens)
-        return range(first, len(self._prompt) - common_prefix(self._prompt[first:][::-1], tokens[first:][::-1]))
+        behind = common_prefix(self._prompt[first:][::-1], tokens[first:][::-1])
+        found = self._found[at] = range(first, len(self._prompt) - behind)
+        return found
 
     def _words(self, history: Sequence[int], first: int, place: int) -> str:
         """The words before a token, from token `first` on, in one line."""

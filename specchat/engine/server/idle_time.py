@@ -116,7 +116,6 @@ class IdleTime:
         self.accounts.pair = pair
 
     def replied(self) -> None:
-        """A reply has ended: there is something to keep."""
         self.accounts.due = True
         self.kept.replied()
 

@@ -48,11 +48,7 @@ class LoadTimes:
 
 @dataclass
 class ReadingProgress:
-    """Says what is being read, and, where it is known, how far that is in time.
-
-    Args:
-        beside: what else is being done meanwhile, in words; nothing where it is empty.
-    """
+    """Says what is being read and done `beside` that, and, where it is known, how far that is in time."""
 
     emit: Callable[[Event], None]
     times: LoadTimes | None

@@ -164,10 +164,7 @@ def limit_memory(
         raise MemoryLimitTooLow(
             f"memory = {settings.memory} is too little for pair {settings.pair!r}: {least} is the least that works"
         )
-    notes: tuple[str, ...] = ()
-    if tokens < target.model.context_tokens:
-        notes = (f"context limited to {tokens} tokens by memory = {settings.memory}",)
-    _limit_contexts(pair, tokens, stated - base)
+    notes = _limit_contexts(pair, tokens, stated - base, f"memory = {settings.memory}")
     return MemoryLimit(stated, base, watch_peak(device)), notes
 
 
@@ -215,14 +212,16 @@ def _keep_layers(settings: Settings, room_bytes: int, pair: PairMemory, trained_
     return network.keep_layers(room)
 
 
-def _limit_contexts(pair: PairMemory, tokens: int, room_bytes: int) -> None:
-    """Take no longer texts. Raises NotEnoughMemory: a device has no memory for the caches of such."""
+def _limit_contexts(pair: PairMemory, tokens: int, room_bytes: int, by: str) -> tuple[str, ...]:
+    """Take no longer texts; a note where the target could. NotEnoughMemory: no memory for the caches of such."""
+    limited = tokens < pair.target.context_tokens
     pair.fit_chunks_(tokens, room_bytes)
     try:
         for model in (pair.target, *pair.drafts, *(network.stand_in for network in pair.made)):
             model.limit_context_(min(tokens, model.context_tokens))
     except torch.OutOfMemoryError as error:
         raise NotEnoughMemory(f"no memory for a context of {tokens} tokens: {cut(str(error))}") from None
+    return (f"context limited to {tokens} tokens by {by}",) if limited else ()
 
 
 _SHARE = 0.75
@@ -244,12 +243,10 @@ def _limit_by_device(
             f"{memory_text(free)} are free on {device} beside the weights of pair {settings.pair!r}, too little for "
             "any context; choose a smaller model or close other programs"
         )
-    notes: tuple[str, ...] = ()
-    if tokens < target.model.context_tokens:
-        notes = (f"context limited to {tokens} tokens by the memory of {device}",)
-        if not alone:
-            raise NotEnoughMemory(f"{notes[0]}, which holds another pair")
-    _limit_contexts(pair, tokens, int(_SHARE * free))
+    by = f"the memory of {device}"
+    if tokens < target.model.context_tokens and not alone:
+        raise NotEnoughMemory(f"context limited to {tokens} tokens by {by}, which holds another pair")
+    notes = _limit_contexts(pair, tokens, int(_SHARE * free), by)
     return MemoryLimit(base + free, base, watch_peak(device)), notes
 
 

@@ -172,10 +172,6 @@ class OpenPair:
             free = min(free, limit.bytes - memory_bytes(device))
         return wanted <= free
 
-    def supply_drafters(self, loader: Loader, settings: Settings) -> None:
-        """Know the trained drafters that are here now: some may have been fetched or made since the pair was loaded."""
-        self._use(replace(self.loaded, trained=loader.drafters_here(settings)))
-
     def add_drafts(self, loader: Callable[[], Loader], settings: Settings) -> Sequence[str]:
         """Load the draft models that these settings use besides, if their weights are here; returns notes about them.
 
@@ -188,7 +184,7 @@ class OpenPair:
             return ()
         self.conversation.check(settings, self.loaded.offered)
         told = len(self.loaded.notes)
-        self._use(loader().add_drafts(self.loaded, settings, fetches=False))
+        self.use(loader().add_drafts(self.loaded, settings, fetches=False))
         self.idle.measure_with(self.loaded)
         if self.idle.measuring.costs is not None:
             self.conversation.learn_costs(self.idle.measuring.costs)
@@ -211,14 +207,14 @@ class OpenPair:
         self._others.clear()
         self.conversation.drop_drafters(names)
         limit = limit_without_drafts(self.loaded.memory, self.unused_drafts)
-        self._use(replace(self.loaded.without_drafts(names), memory=limit))
+        self.use(replace(self.loaded.without_drafts(names), memory=limit))
         self.idle.measure_with(self.loaded)
         self.conversation.build_parts()  # those in use until now hold the models
         free_memory()
         watch_peak(self.loaded.device)  # it counts from here, for those who watch it too
         return names
 
-    def _use(self, loaded: LoadedPair) -> None:
+    def use(self, loaded: LoadedPair) -> None:
         """Build drafters from what this pair has from now on."""
         self.loaded = loaded
         self.prompts.use(loaded)
@@ -352,7 +348,8 @@ class CurrentPair:
         try:
             now.conversation.check(settings, now.loaded.offered)
         except CombinationError:
-            now.supply_drafters(self._loader(lambda: False), settings)
+            # trained drafters may have been fetched or made since the pair was loaded
+            now.use(replace(now.loaded, trained=self._loader(lambda: False).drafters_here(settings)))
         self.add_drafts(settings)
         now.conversation.change(settings)
         self._asked, self._stated = asked, stated

@@ -72,7 +72,6 @@ class Loader:
         streams: whether layers of a target may stay on the disk that `memory` has no room for, and the context be cut
             to what a device has free: no other pair is there that could give its memory back.
         ranks: those of the pair before, which serve the next one too where the devices are the same.
-        elsewhere: the target in use, where that is on another machine.
     """
 
     catalog: Catalog
@@ -176,9 +175,6 @@ class Loader:
 
     def add_drafts(self, loaded: LoadedPair, settings: Settings, *, fetches: bool) -> LoadedPair:
         """A loaded pair with the draft models that these settings use besides; what is loaded stays as it is.
-
-        Args:
-            fetches: whether weights that are not here are fetched.
 
         Raises:
             WeightsNotHere: they are not, and are not fetched.

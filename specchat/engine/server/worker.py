@@ -146,18 +146,16 @@ class Worker:
         if isinstance(command, Change):
             with watch.stopped():  # a draft model may have to be read for it
                 self.answer(command)
-        elif isinstance(command, Pace | Count | Statistics):
-            self.answer(command)
         elif isinstance(command, Generate) and command.own is not None and joint.running and not self._deferred:
             joint.join(command)  # nothing that came before it waits
-        elif not isinstance(command, Cancel):  # that acted when it arrived
-            self._deferred.append(command)
+        else:
+            self._waits_for_end(command)
 
     def _waits_for_end(self, command: Command) -> bool:
         """Answer a command that came while a reply is done once more; True where it waits for the end of that."""
         if isinstance(command, Pace | Count | Statistics):
             self.answer(command)
-        elif not isinstance(command, Cancel):
+        elif not isinstance(command, Cancel):  # that acted when it arrived
             self._deferred.append(command)
             return True
         return False

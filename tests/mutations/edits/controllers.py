@@ -180,14 +180,14 @@ if False:
         """
 if account.pays:
     if self._comparison.due and not account.surely_pays:
-        return self._plain("to compare with")
+        return Budget(nodes=0, depth=0, width=0, why="to compare with")
     self._deep = self._deep or self._drafting_with_passes()
     return self._deep
 """,
         """
 if True:
     if self._comparison.due and not account.surely_pays:
-        return self._plain("to compare with")
+        return Budget(nodes=0, depth=0, width=0, why="to compare with")
     self._deep = self._deep or self._drafting_with_passes()
     return self._deep
 """,

@@ -42,8 +42,8 @@ EDITS = (
     Mutation(
         "serving",
         "tells every token's probability after the root",
-        "token_logprobs",
-        "(ROOT, *round.verdict.path)[: len(round.emitted)]",
+        "round_message",
+        "(ROOT, *verdict.path)[: len(round.emitted)]",
         "(ROOT,) * len(round.emitted)",
         ("tests/engine/test_token_logprobs.py",),
     ),
