@@ -72,7 +72,6 @@ class PlainRounds(Controller):
     _done: int = field(default=-1, init=False)  # the last block of rounds that has its plain round
 
     def plan(self, context: Context) -> Budget:
-        """The controller's budget, or one without nodes where a plain round is due."""
         if context.round == 0:
             self._done = -1
         block, place, size = _block(context.round)

@@ -60,7 +60,6 @@ class CostModel(Controller):
         self._rounds = self._plain_rounds = 0
 
     def plan(self, context: Context) -> Budget:
-        """The size with the highest goodput, within the user's budget."""
         ceiling = self._ceiling
         if ceiling.nodes == 0:
             return dataclasses.replace(ceiling, why="no nodes: fixed by you")

@@ -51,7 +51,6 @@ class Search(Controller):
         self._all_s = self._searching_s = 0.0
 
     def plan(self, context: Context) -> Budget:
-        """The user's own budget, and whether the drafter may search."""
         if self._searching_s > self._share * self._all_s:
             return dataclasses.replace(self._budget, why="fixed by you")
         return dataclasses.replace(self._budget, search=True, why="fixed by you; the drafter may search")

@@ -45,44 +45,34 @@ _ONE_GUESS = Budget(1, 1, 1, why="a trial: may guesses pay again?")
 class Goodput(Controller):
     """Chooses depth, nodes, or nothing at all, every round.
 
-    Whether to draft is decided by what rounds with drafting really took and emitted, plain rounds being the measure:
-    see `DraftingAccount`, which bounds what drafting that does not pay may cost. Until it surely pays, a round is plain
-    now and then, to know what that takes. What follows is how hard.
+    Whether to draft is decided by what rounds with drafting really took and emitted, compared with plain rounds
+    (`DraftingAccount`). Until drafting surely pays, a round is plain now and then, to know what that takes.
 
     Depth k is worth E(k) / T(k): the tokens expected from a branch of that depth, by the acceptance seen at each
-    depth, over the time predicted for drafting and verifying it. The best k is taken. With one acceptance rate a for
-    all depths E(k) is (1 − a^(k+1)) / (1 − a).
+    depth, over the time predicted for drafting and verifying it. The best k is taken.
 
-    Where a draft model gives probabilities, the depth is not fixed before drafting. A pass below a node of worth v is
-    expected to gain v times the acceptance rate, and takes the time in which recent rounds wrote so many tokens; from
-    that follows the least worth at which it pays (the budget's pass price). What it proposes then costs only rows.
-    Costs measured before (`Costs`) hold until rounds say otherwise, those of the draft model's passes too.
+    Where a draft model gives probabilities, the depth is not fixed before drafting: from the tokens that recent rounds
+    wrote in a pass's time follows the least worth of a node below which a pass pays (the budget's pass price). Costs
+    measured before (`Costs`) hold until rounds say otherwise.
 
-    A row's cost, in tokens that could have been written in its time, is the least acceptance probability that a guess
-    must have to be drafted (the budget's prices; where a pass is bound by memory, the first rows cost next to nothing).
-    Drafters' probabilities are not calibrated, so prices are divided by the measured calibration. A drafter that needs
-    no model pass and gives probabilities needs no depth chosen for it: the prices decide which guesses are drafted,
-    possibly none.
+    A row's cost, in tokens that could have been written in its time, is the least acceptance probability of a guess
+    that is drafted (the budget's prices), divided by the measured calibration of the drafter's probabilities. Where
+    guesses need no model pass and have probabilities, prices alone decide, and no depth is chosen.
 
     Rounds without drafts give no acceptance statistics, so a single guess is tried now and then. A draft model is tried
     only when a reply begins, unless its passes are cheap: reading the text it missed would cost more than a trial is
     worth. Until then no passes of it are allowed, and the guesses that need no pass (`merge` has such) are judged
-    separately. Results of extra rows are available one round later, so a trial with extra rows takes two rounds.
+    separately. A trial with extra rows takes two rounds: their results come one round later.
 
-    Extra rows and all that a round does besides its pass count as costs of speculation. Where passes do not pay, none
-    are allowed, and a drafter that reads the target's states is not even given those (`HiddenStateSink.skip`): what it
-    would cost to keep it ready is not paid while it is not used.
-
-    Where the target's passes read other texts too, rows cost what they add to a pass that begins with the others' rows
-    (`LearntCosts`). Many texts together leave less room for guesses.
+    All that a round does besides its pass counts as a cost of speculation, extra rows too. Where passes do not pay, a
+    drafter is not even given the target's states (`HiddenStateSink.skip`). Where the target's passes read other texts
+    too, rows cost what they add to a pass that begins with the others' rows (`LearntCosts`).
 
     Reference: Liu et al., SmartSpec, arXiv:2406.14066. Differs: acceptance is tracked per depth, and nodes are chosen
     by their own chances instead of a length for all.
 
     Attributes:
-        costs: what a pass of the target takes, as far as is known.
-        statistics: of the rounds in which models might run.
-        account: of the same rounds.
+        statistics, account: of the rounds in which models might run.
     """
 
     def __init__(self, options: GoodputOptions, budget: Budget, costs: Costs | None = None) -> None:

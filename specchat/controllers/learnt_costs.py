@@ -23,12 +23,10 @@ class LearntCosts:
     """Seconds of a verification by rows: the profile's, corrected by what rounds really took.
 
     A longer context or a busy machine slows all passes alike, so round times first correct one factor on the whole
-    curve. If each number of rows were corrected separately, frequent ones would drift apart from rare ones, and the
-    marginal cost between them would be wrong. The shape of the curve changes slowly, except where a pass of one row
-    comes right after a wider one: the machine is as quick as it was, so what differs from the curve is its shape.
+    curve; corrected one by one, frequent numbers of rows would drift apart from rare ones. The shape of the curve
+    changes slowly, except where a pass of one row comes right after a wider one: the machine is as quick as it was.
 
-    Without a profile rounds draw a straight line: a few of different sizes tell what a row adds, where a curve would
-    need many rounds of every size.
+    Without a profile rounds draw a straight line: a few of different sizes tell what a row adds.
 
     While passes read other texts too, a text is charged an equal share of a pass that reads one row of each, and what
     its further rows add to a pass that has the rows of the others. So the most tokens per charged second of each text

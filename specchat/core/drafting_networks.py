@@ -25,8 +25,6 @@ from specchat.core.states import TextStates
 from specchat.core.tree import TokenTree
 
 Tokens = np.ndarray[Any, np.dtype[np.int32 | np.int64]]
-
-
 Logprobs = np.ndarray[Any, np.dtype[np.float32 | np.float64]]
 
 

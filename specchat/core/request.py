@@ -16,14 +16,10 @@ from specchat.core.sampling import Sampling
 
 @record
 class HeadNeeds:
-    """Which head outputs are needed besides the likeliest token of each row.
+    """Which head outputs are needed besides the likeliest token of each row: more of the likeliest, or logits.
 
     A pass may compute only these. Other outputs are computed when they are asked for, from states that were kept, with
     the same bits: this only takes longer.
-
-    Args:
-        likeliest: more than one of the likeliest tokens.
-        logits: logits, or log-probabilities.
     """
 
     likeliest: bool

@@ -352,8 +352,6 @@ def best_token(scores: Tensor) -> int:
 
 
 _CHUNK = 64
-
-
 _LARGE = 64 * _CHUNK
 
 

@@ -118,12 +118,9 @@ class RoundIntervals:
     def speedup(self) -> Speedup | None:
         """Tokens × mean gap of plain rounds ÷ all gaps; None where too few rounds were plain, or nothing was drafted.
 
-        Each plain round is weighted by the tokens around it. So the mean is one over the whole reply also where a
-        controller decoded plainly for a part of it, and the context was shorter there or the machine busier.
-
-        All gaps are known. What is not known is how long plain rounds would have taken in the places of the others,
-        and the interval is about that (the delta method). A plain round is expected to be slowed as the rounds around
-        it are; what it deviates by is the error of its stretch.
+        Each plain round is weighted by the tokens around it, so that the mean is one over the whole reply. The interval
+        is about how long plain rounds would have taken in the places of the others (the delta method): a plain round is
+        expected to be slowed as the rounds around it are; what it deviates by is the error of its stretch.
 
         A round that drafts takes no less than a plain one and emits τ tokens on average, so no ratio can exceed τ. One
         that does comes from a disturbance, and is withheld.

@@ -86,7 +86,7 @@ class TokenTree:
         self._child_of: dict[tuple[int, int], int] = {}  # by parent and token
         self._draws: dict[int, list[Draw]] = {}  # by parent, where there are any
         self._unwritten: Iterable[Guess] = ()  # of every draft node, where its draw is not written down yet
-        self._frozen = False
+        self.frozen = False  # whether it is complete: nothing can be added any more
 
     @classmethod
     def of_points(
@@ -105,7 +105,7 @@ class TokenTree:
                 tree.add(parent, guess)
         tree._append(parents, tokens)
         tree._unwritten = guesses
-        tree._frozen = True
+        tree.frozen = True
         return tree
 
     def __len__(self) -> int:
@@ -116,18 +116,13 @@ class TokenTree:
     def drafted(self) -> int:
         return len(self.tokens) - 1
 
-    @property
-    def frozen(self) -> bool:
-        """Whether the tree is complete: nothing can be added any more."""
-        return self._frozen
-
     def add(self, parent: int, guess: Guess) -> int:
         """Put a guess below `parent` and return its node: a new one, or the child that already has this token.
 
         Raises:
             ProposalError: the guess is outside the vocabulary.
         """
-        assert not self._frozen, "a frozen tree does not grow"
+        assert not self.frozen, "a frozen tree does not grow"
         token = guess[0]
         if not 0 <= token < self._vocab_size:
             who = guess.proposer or "a drafter"
@@ -152,14 +147,14 @@ class TokenTree:
         Raises:
             ProposalError: a token is outside the vocabulary.
         """
-        assert not self._frozen, "a frozen tree does not grow"
+        assert not self.frozen, "a frozen tree does not grow"
         if self._lacks_some(tokens):
             outside = next(token for token in tokens if not 0 <= token < self._vocab_size)
             raise ProposalError(f"a node of token {outside}, outside the vocabulary of {self._vocab_size}")
         return self._append(parents, tokens)
 
     def freeze(self) -> TokenTree:
-        self._frozen = True
+        self.frozen = True
         return self
 
     def child(self, node: int, token: int) -> int | None:

@@ -342,24 +342,19 @@ class Conversation:
     ) -> Steps:
         """Write one reply to the prompt's tokens, with stops where replies of other conversations may go on.
 
-        `reference` is a text that it is expected to follow.
-
-        A reply that has `begun` goes on behind these tokens, which penalties count as reply. Noise depends on the
-        position alone, so with the same seed and settings it becomes the text it would have become without the break.
-
-        A `constraint`, made for this reply, masks the target's law; drafted or not, the text is that of plain decoding
-        under the same masks.
-
-        `bias` is added to the logits of these tokens, as a part of the target's law.
-
-        `shown` is what the caller looks at of the rounds' readings, so that it need not be computed anew. `own` are
-        settings of this reply alone, which none of its parts is made from: how it samples, and where it ends.
-
         Yields ReplyStarted, PromptDue…, then Drafted and RoundWritten by turns, ReplyEnded. PromptDue is answered with
         how many tokens of the prompt are read now, None for all that are left, 0 to end the reply; Drafted with what
-        the target said of the draft. `on_prefill` is called while the prompt is read. The cache keeps what was read, so
-        a follow-up prompt reads only what is new. Times are those of `watch`; a caller that lets the reply wait between
-        two rounds stops it meanwhile.
+        the target said of the draft. The cache keeps what was read, so a follow-up prompt reads only what is new.
+
+        Args:
+            watch: times are its; a caller that lets the reply wait between two rounds stops it meanwhile.
+            reference: a text that the reply is expected to follow.
+            begun: the reply goes on behind these tokens, which penalties count as reply. Noise depends on the position
+                alone, so with the same seed and settings it becomes the text it would have become without the break.
+            shown: what the caller looks at of the rounds' readings, so that it need not be computed anew.
+            constraint: made for this reply; the text is that of plain decoding under the same masks.
+            bias: added to the logits of these tokens, as a part of the target's law.
+            own: settings of this reply alone, which none of its parts is made from: how it samples, where it ends.
 
         Raises:
             PromptEmpty: there is no token in it.

@@ -239,11 +239,7 @@ class Overlapped(Speculator):
 
 def likeliest_leaf(tree: TokenTree) -> int:
     """The leaf below the likeliest child of every node; the first where none says how likely it is."""
-
-    def sureness(logprob: float | None) -> float:
-        return -math.inf if logprob is None else logprob
-
     node = ROOT
     while draws := tree.draws(node):
-        node = max(draws, key=lambda draw: sureness(draw.guess.logprob)).child
+        node = max(draws, key=lambda draw: -math.inf if draw.guess.logprob is None else draw.guess.logprob).child
     return node

@@ -22,7 +22,6 @@ from specchat.drafters.parts import Parts
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.kv_cache import zeroed_bytes
-from specchat.models.decoder.shape import Shape
 from specchat.registry import NoOptions
 from specchat.trees.given_shapes import Chain
 
@@ -56,7 +55,7 @@ def break_down(
     model: Decoder, network: NativeNetwork, rows: Sequence[int] = ROWS, contexts: Sequence[int] = CONTEXTS
 ) -> list[PassTime]:
     """Time passes phase by phase. Leaves the cache empty."""
-    bytes_s, operations_s = _floor(network)
+    (bytes_s, operations_s), shape = _floor(network), network.shape
     times: list[PassTime] = []
     try:
         for context in (tokens for tokens in contexts if tokens + max(rows) <= model.context_tokens):
@@ -65,7 +64,7 @@ def break_down(
                 seconds = statistics.median(took for took, _ in taken[count])
                 names = taken[count][0][1]
                 parts = {name: statistics.median(parts[name] for _, parts in taken[count]) for name in names}
-                memory_s = (network.nbytes + _cache_bytes(network.shape, context)) / bytes_s
+                memory_s = (network.nbytes + 4 * shape.layers * shape.kv_heads * shape.head_dim * context) / bytes_s
                 arithmetic_s = _operations(network, count, context) / operations_s
                 times.append(PassTime(context, count, seconds, parts, memory_s, arithmetic_s))
     finally:
@@ -98,10 +97,6 @@ def _taken(
             if turn >= _WARM:
                 taken[count].append((seconds, parts | {"python": seconds - sum(parts.values())}))
     return taken
-
-
-def _cache_bytes(shape: Shape, context: int) -> int:
-    return 2 * 2 * shape.layers * shape.kv_heads * shape.head_dim * context
 
 
 def _operations(network: NativeNetwork, rows: int, context: int) -> float:

@@ -103,11 +103,9 @@ class TransformersVocabulary:
         return found
 
     def token_label(self, token: int) -> str:
-        """The token's text as trees show it, `⟨e2⟩` for half characters; cut where no tree could show it."""
         return label(self.token_spelling(token)[:_LONGEST_LABEL_BYTES])
 
     def starts_with_space(self) -> bool:
-        """Whether the first token of a text carries a space that is not text (SentencePiece)."""
         return not self._byte_level
 
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:

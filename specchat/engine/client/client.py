@@ -140,7 +140,6 @@ class Engine:
                 return
 
     def drain(self) -> list[Event]:
-        """All events that arrived since the last call, oldest first; returns at once."""
         return take_all(self._queue)
 
     def events(self) -> Iterator[Event]:

@@ -255,11 +255,7 @@ def fresh_seed() -> int:
 
 
 def refuse_plain(settings: Mapping[str, Any]) -> None:
-    """Refuse to race plain decoding against itself.
-
-    Raises:
-        UsageError: with these settings nothing is drafted.
-    """
+    """UsageError for settings that draft nothing: plain decoding would race against itself."""
     if settings.get("controller") == "off":
         raise UsageError("controller = 'off' is plain decoding already; controller fixed or goodput would speculate")
     if settings.get("nodes") == 0:

@@ -38,11 +38,7 @@ def start_engine(
 
 
 def check_pair(settings: Mapping[str, Any]) -> None:
-    """Refuse a pair that does not exist before anything is started for it.
-
-    Raises:
-        UsageError: names the nearest one.
-    """
+    """Refuse a pair that does not exist before anything is started for it."""
     load_catalog().pair(starting_pair(settings))
 
 

@@ -132,15 +132,11 @@ class LoadedPair:
     @property
     def slower(self) -> list[str]:
         """What became slower while models ran: passes that are no longer recorded, or not compiled, and why."""
-        networks = {
-            loaded.name: loaded.model.network
-            for loaded in (self.target, *self.drafts)
-            if isinstance(loaded.model, Decoder)
-        }
         return [
-            f"{name} is slower than it could be: {network.trouble}"
-            for name, network in networks.items()
-            if isinstance(network, GraphNetwork) and network.trouble
+            f"{loaded.name} is slower than it could be: {network.trouble}"
+            for loaded in (self.target, *self.drafts)
+            if isinstance(loaded.model, Decoder) and isinstance(network := loaded.model.network, GraphNetwork)
+            if network.trouble
         ]
 
     @property

@@ -76,11 +76,7 @@ _LEAST_BYTES, _MOST_BYTES = 0.5625, 1.0625
 
 
 def refuse_by_size(name: str, path: Path, settings: Settings) -> None:
-    """Refuse a model whose weights alone are beyond the limit, before they are read.
-
-    Raises:
-        MemoryLimitTooLow: with what they take.
-    """
+    """MemoryLimitTooLow for a model whose weights alone are beyond the limit, before they are read."""
     limit = parse_memory(settings.memory)
     if not limit:
         return
@@ -109,7 +105,6 @@ def weight_limit(
 
     Args:
         besides: bytes of what is loaded after it, see `bytes_besides`.
-        sha256: the checksum of the target's weights.
     """
     stated = parse_memory(settings.memory)
     if not stated or not can_stream(spec, path, device, settings.dtype, settings.kernels, settings.backend):
