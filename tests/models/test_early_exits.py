@@ -37,9 +37,14 @@ def nested(folder, kernels="torch") -> NestedDecoder:
     return model
 
 
-def cut_off(model: NestedDecoder, text: list[int]) -> dict[int, torch.Tensor]:
+def views_of(model: NestedDecoder) -> dict[int, NestedDecoder]:
+    """The layers up to each depth alone, each with a cache of its own."""
+    return {depth: model.view(layers=range(depth)) for depth in DEPTHS}
+
+
+def cut_off(views: dict[int, NestedDecoder], text: list[int]) -> dict[int, torch.Tensor]:
     """(V,) logits after a text by the layers up to each depth alone."""
-    return {depth: logits_after(model.view(layers=range(depth)), text) for depth in DEPTHS}
+    return {depth: logits_after(view, text) for depth, view in views.items()}
 
 
 def probability(logits: torch.Tensor) -> float:
@@ -58,7 +63,7 @@ def wanted_depth(laws: dict[int, torch.Tensor], sure=SURE) -> int:
 def test_each_token_gets_the_law_of_the_layers_up_to_where_it_leaves_whoever_left_before(folder, kernels, request_):
     """Texts grow by accepted paths, are edited, cut and begun anew; of trees, levels are read one by one."""
     model, chance = nested(folder, kernels), random.Random(4)
-    exits, text, seen = model.leaving_early(SURE), [3, 5, 7], Counter()
+    exits, text, seen, views = model.leaving_early(SURE), [3, 5, 7], Counter(), views_of(model)
     head = None if request_ == "whole head" else model.trimmed_head(list(range(V)))
     request = DEFAULT_REQUEST if head is None else PassRequest(taps=frozenset({3}), head=head)
     for step in range(14):
@@ -73,7 +78,7 @@ def test_each_token_gets_the_law_of_the_layers_up_to_where_it_leaves_whoever_lef
         for _ in range(3):
             reading = exits.read(tree, level, request)
             for node in level:
-                laws = cut_off(model, [*text, *(tree.tokens[one] for one in tree.path(node) if node != ROOT)])
+                laws = cut_off(views, [*text, *(tree.tokens[one] for one in tree.path(node) if node != ROOT)])
                 depth = wanted_depth(laws)
                 seen[depth] += 1
                 torch.testing.assert_close(reading.after(node), laws[depth], atol=2e-4, rtol=2e-4)
@@ -157,11 +162,11 @@ def test_the_text_stays_the_targets_own_with_exits(folder, settings):
 
 
 def test_draws_are_distributed_as_their_q_which_is_the_law_of_the_depth_that_the_node_left_at(folder):
-    model, counts = nested(folder), {}
+    views, counts = views_of(nested(folder)), {}
     settings = {"draft_model.leave_at": "/".join(map(str, SURE)), "draft_model.trim": 0}
     texts = {depth: [] for depth in DEPTHS}
     for first in range(V):
-        laws = cut_off(model, [*PROMPT, first])
+        laws = cut_off(views, [*PROMPT, first])
         texts[wanted_depth(laws)].append((first, laws))
     for depth, some in texts.items():
         first, laws = some[0]
@@ -185,9 +190,9 @@ def test_a_p_q_rule_accepts_one_draw_as_often_as_the_laws_overlap_with_exits(fol
     said, exits = drafted(
         folder, sure, policy="chain", rule="multi_step", temperature=1.0, max_tokens=400, depth=1, nodes=1
     )
-    target, model, text, accepted, overlaps = target_of("llama").model, nested(folder), list(PROMPT), [], []
+    target, views, text, accepted, overlaps = target_of("llama").model, views_of(nested(folder)), list(PROMPT), [], []
     for round in said.rounds:
-        laws = cut_off(model, text)
+        laws = cut_off(views, text)
         p, q = logits_after(target, text).softmax(0), laws[wanted_depth(laws)].softmax(0)
         overlaps.append(float(torch.minimum(p, q).sum()))
         accepted.append(len(round.verdict.path))

@@ -17,7 +17,10 @@ def lacking():
 
 pytestmark = [needs_native, pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")]
 
-CASES, FILES, DRAWS, SEARCHES, LAYERS = 80, 30, 100, 100, 60
+CASES, DRAWS, SEARCHES, LAYERS = 80, 100, 100, 60
+
+READ_BY_C, REFUSED = (0, 2, 32, 39, 42, 45, 49), 3
+"""GGUF files that end up in the kernels, whole and damaged; most others are refused before, or run in torch."""
 
 OTHER_ENDS = 7310265, 7310806
 """Cases in which a pass of one call is told another end of its rows."""
@@ -31,9 +34,8 @@ def process():
 
 
 def test_no_file_makes_the_kernels_leave_their_buffers(process):
-    answers = {seed: process.do(f"gguf {seed}") for seed in range(FILES)}
-    assert {answers[seed] for seed in range(0, FILES, 10)} == {"done"}, "whole files are read"
-    assert any(answer.startswith("refused") for answer in answers.values()), "damaged ones are refused"
+    assert {process.do(f"gguf {seed}") for seed in READ_BY_C} == {"done"}
+    assert process.do(f"gguf {REFUSED}").startswith("refused")
 
 
 def test_no_logits_make_a_draw_leave_its_room(process):

@@ -15,7 +15,9 @@ from specchat.errors import ModelError
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.shape import Shape
 from specchat.models.model_loading import own_network
+from specchat.models.weights.gguf_header import read_header
 from specchat.models.weights.gguf_source import GgufSource
+from specchat.models.weights.transformers_cache import config_of
 from specchat.models.weights.weight_source import TensorSource
 from specchat.settings import Settings
 from tools.gpu.widened import Sizes, WidenedSource, widened_config
@@ -100,10 +102,10 @@ def test_transformers_builds_the_same_widened_model():
 
 
 @pytest.mark.real
-def test_smollm2_widened_from_its_file_writes_the_same_text():
+def test_the_first_layers_of_smollm2_widened_from_their_file_write_the_same_text():
     path = fetched("smollm2-135m-instruct")
-    config = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    sizes = dataclasses.replace(Sizes.of(config), layers=31, hidden=640, heads=12, head_dim=128)
+    config = transformers.LlamaConfig(**config_of(read_header(path, lists=True)) | {"num_hidden_layers": 8})
+    sizes = dataclasses.replace(Sizes.of(config), layers=9, hidden=640, heads=12, head_dim=128)
     wide_config = widened_config(config, sizes)
     source = GgufSource(path)
     assert source.interleaved
@@ -111,7 +113,7 @@ def test_smollm2_widened_from_its_file_writes_the_same_text():
     wide, _ = own_network(
         Shape.of(wide_config), WidenedSource(source, config, wide_config, CPU), "float32", CPU, "torch"
     )
-    assert text(Decoder(wide, 512), 16) == text(Decoder(small, 512), 16)
+    assert text(Decoder(wide, 512), 12) == text(Decoder(small, 512), 12)
 
 
 def test_sizes_make_room_for_what_does_not_fit():

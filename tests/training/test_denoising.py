@@ -126,7 +126,7 @@ def test_a_training_that_was_cut_off_goes_on_and_its_drafter_drafts(tmp_path, mo
     about = subject(model)
 
     def begun(tell, **changes):
-        request = TrainingRequest("tiny", "specdiff", str(prompts), 1500, 0.0, "mine", **changes)
+        request = TrainingRequest("tiny", "specdiff", str(prompts), 1000, 0.0, "mine", **changes)
         return Job(request, about, tell)
 
     def interrupt(stage):

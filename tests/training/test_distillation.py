@@ -360,8 +360,8 @@ def test_a_draft_model_that_says_what_the_target_says_has_learnt_all_there_is(mo
     assert min(sharp, flat) > 5 * right + 0.01, "any other law is further away"
 
 
-def fitted(model, corpus, folder, loss: str, tokens: int = 2500) -> Fitting:
-    schedule, about = Schedule(tokens, 0.0, 1.2e-2, 2000), {"loss": loss}
+def fitted(model, corpus, folder, loss: str, tokens: int = 1200) -> Fitting:
+    schedule, about = Schedule(tokens, 0.0, 2e-2, 2000), {"loss": loss}
     network = draft_model(model, corpus)
     return Fitting(network, corpus, schedule, folder, V, STEPS, 4, 0, about, loss=Distillation(LOSSES[loss]))
 
@@ -391,19 +391,19 @@ def test_a_training_that_was_cut_off_goes_on_to_the_same_weights(model, corpus, 
     monkeypatch.setattr(fitting, "_CHECKPOINT_S", 0.0)
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
-    whole = fitted(model, corpus, tmp_path / "whole", "tvd_plus_plus", 1500)
+    whole = fitted(model, corpus, tmp_path / "whole", "tvd_plus_plus")
     whole.run(lambda standing: None)
 
     def interrupt(standing):
-        if standing.batches == 9:
+        if standing.batches == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fitted(model, corpus, tmp_path / "parts", "tvd_plus_plus", 1500).run(interrupt)
+        fitted(model, corpus, tmp_path / "parts", "tvd_plus_plus").run(interrupt)
     with pytest.raises(TrainingError, match="was made with loss = tvd_plus_plus, not jsd"):
-        fitted(model, corpus, tmp_path / "parts", "jsd", 1500)
-    again = fitted(model, corpus, tmp_path / "parts", "tvd_plus_plus", 1500)
-    assert again.standing.batches == 9
+        fitted(model, corpus, tmp_path / "parts", "jsd")
+    again = fitted(model, corpus, tmp_path / "parts", "tvd_plus_plus")
+    assert again.standing.batches == 5
     again.run(lambda standing: None)
     assert again.standing.curve == whole.standing.curve
     for one, other in zip(whole.network.parameters(), again.network.parameters(), strict=True):

@@ -65,7 +65,7 @@ def own_texts(model, corpus, folder, kind, first=1):
 
 
 def fitted(model, corpus, folder, kind, tokens) -> Fitting:
-    schedule, folder = Schedule(tokens, 0.0, 1.2e-2, 10**9), folder / kind
+    schedule, folder = Schedule(tokens, 0.0, 2e-2, 10**9), folder / kind
     folder.mkdir(exist_ok=True)
     made = None if kind == "target" else own_texts(model, corpus, folder, kind)
     network, loss = draft_model(model, corpus), Distillation(LOSSES["forward_kl"])
@@ -120,7 +120,7 @@ def test_learning_from_its_own_replies_is_worth_more_than_the_same_few_texts_aga
     """The same prompts, steps and tokens that are learnt from; accepted is what the target writes elsewhere."""
     worth, seen = {}, {}
     for kind in ("target", "mixed", "draft"):
-        fit = fitted(model, corpus, tmp_path, kind, 2000)
+        fit = fitted(model, corpus, tmp_path, kind, 1300)
         fit.run(lambda standing: None)
         worth[kind], seen[kind] = accepted(fit.network, shards[1]), fit.standing.tokens
     assert max(seen.values()) - min(seen.values()) < 50

@@ -67,9 +67,14 @@ def shard(model, tmp_path_factory):
     return StateReading(model, "ab" * 32, tmp_path_factory.mktemp("states")).shard(own_texts(model))
 
 
+NARROWED = {"falcon": {"width": 64}}
+"""Sizes that do not follow the target's: as wide as it is."""
+
+
 def network_for(method, model, corpus):
     layers = StateReading(model, "", None).layers
     sizes = FAMILIES[method].load().sizes_for(model.network.shape, layers)
+    sizes = dataclasses.replace(sizes, **NARROWED.get(method, {}))
     shared = shared_with(model, corpus, V)
     return new_network(method, sizes, shared, torch.Generator().manual_seed(0))
 
@@ -174,10 +179,7 @@ def begun(model, shard, tmp_path_factory):
 
 @pytest.mark.parametrize("method", OF_A_CHAIN)
 def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_path):
-    tokens = 4000 if method == "falcon" else 2400  # it learns more slowly
-    fit = fitted(
-        method, model, shard, tmp_path, tokens, schedule=Schedule(tokens, 0.0, 2e-2, tokens // 2)
-    )  # in large steps
+    fit = fitted(method, model, shard, tmp_path, 2200, schedule=Schedule(2200, 0.0, 2e-2, 1100))  # in large steps
     standing = fit.run(lambda standing: None)
     before, after = standing.curve[0]["tau"], standing.best
     assert after > before + 0.2, standing.curve
@@ -319,8 +321,8 @@ def test_a_network_that_guesses_blocks_is_shown_less_and_less_of_what_it_misses(
         shown.append(glancing)
         return chain_loss(*about, glancing)
 
-    schedule = Schedule(2000, 0.0, 4e-3, 4000, glancing=recipe("falcon").glancing)
-    fit = fitted("falcon", model, shard, tmp_path, 2000, schedule=schedule)
+    schedule = Schedule(900, 0.0, 4e-3, 4000, glancing=recipe("falcon").glancing)
+    fit = fitted("falcon", model, shard, tmp_path, 900, schedule=schedule)
     fit._loss = noted
     fit.run(lambda standing: None)
     assert shown[0] == 0.4
@@ -418,13 +420,13 @@ def test_every_network_has_a_recipe():
 def request(tmp_path, **changes):
     file = tmp_path / "prompts.txt"
     file.write_text("\n".join(f"w{a} w{b} w5 w{a}" for a in range(3, 12) for b in range(20, 28)))
-    known = {"pair": "tiny", "drafter": "hydra", "prompts": str(file), "tokens": 1500, "hours": 0.0, "name": "mine"}
+    known = {"pair": "tiny", "drafter": "hydra", "prompts": str(file), "tokens": 600, "hours": 0.0, "name": "mine"}
     return TrainingRequest(**{**known, **changes})
 
 
 def test_a_boosted_job_learns_and_is_measured_where_the_earlier_draft_model_is_worse(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 1)
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     seen = []
 
     class Watched(Fitting):
@@ -446,7 +448,7 @@ def test_a_boosted_job_learns_and_is_measured_where_the_earlier_draft_model_is_w
 
 def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     (killed := data_dir() / "drafters" / ".unfinished-x" / "mine").mkdir(parents=True)
     said = []
     trained = Job(request(tmp_path), subject(), said.append).run()
@@ -454,7 +456,7 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     assert trained == read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
     assert list(dict.fromkeys(stage.name for stage in said)) == ["replies", "states", "learning"]
     assert trained.target_sha256 == "ab" * 32
-    assert trained.data["reply_tokens"] >= 1200
+    assert trained.data["reply_tokens"] >= 480
     assert trained.figures["curve_tokens"][-1] == trained.figures["tokens_seen"]
     assert trained.figures["chain_tau_held_out"] == max(trained.figures["curve_tau"])
     with pytest.raises(TrainingError, match="'mine' is there already"):
@@ -479,7 +481,7 @@ def test_a_job_tells_guesses_that_learning_changed_in_a_text_it_never_learnt_fro
     monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
     fittings, run = [], Fitting.run
     monkeypatch.setattr(Fitting, "run", lambda self, tell: fittings.append(self) or run(self, tell))
-    made = Job(request(tmp_path), subject(target(forgetful=True)), lambda stage: None)
+    made = Job(request(tmp_path, tokens=1500), subject(target(forgetful=True)), lambda stage: None)
     trained = made.run()
     shared, corpus = fittings[0].network.shared, fittings[0]._corpus
     best = load_network("hydra", trained.options, trained.weights, lambda tokens: shared)
@@ -529,7 +531,7 @@ def asked_shard(asked, tmp_path):
 
 def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
 
     def interrupt(stage):
         if stage.name == "learning" and stage.done > 0.5:
@@ -543,24 +545,25 @@ def test_an_interrupt_keeps_the_best_and_resume_goes_on(tmp_path, monkeypatch):
     assert trained.figures["curve_tau"][: len(early.figures["curve_tau"])] == early.figures["curve_tau"]
 
 
-@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b""), lambda file: file.unlink()])
-def test_damaged_best_weights_take_the_place_of_no_drafter(tmp_path, monkeypatch, damage):
+def test_damaged_best_weights_take_the_place_of_no_drafter(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 2)
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     first = Job(request(tmp_path), subject(), lambda stage: None)
     made = first.run()
     before = {file.name: file.read_bytes() for file in made.folder.iterdir()}
-    damage(first.places.run / "best.safetensors")
-    with pytest.raises(
-        TrainingError, match=r"best\.safetensors .*; remove /.* to begin anew, or choose another --name"
-    ):
-        Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
-    assert {file.name: file.read_bytes() for file in made.folder.iterdir()} == before
+    best = first.places.run / "best.safetensors"
+    for damage in (lambda: best.write_bytes(b""), best.unlink):
+        damage()
+        with pytest.raises(
+            TrainingError, match=r"best\.safetensors .*; remove /.* to begin anew, or choose another --name"
+        ):
+            Job(request(tmp_path, resume=True), subject(), lambda stage: None).run()
+        assert {file.name: file.read_bytes() for file in made.folder.iterdir()} == before
 
 
 def test_weights_and_what_is_said_of_them_are_replaced_together_or_not_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 2)
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     made = Job(request(tmp_path), subject(), lambda stage: None).run()
     (made.folder / "weights.safetensors").write_bytes(b"of an earlier training")
     before = {file.name: file.read_bytes() for file in made.folder.iterdir()}

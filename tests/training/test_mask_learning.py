@@ -56,7 +56,7 @@ def learning_through(model, dtype=torch.float32):
 def fitted(method, model, corpus, folder, tokens):
     learning = learning_through(model)
     return Fitting(
-        masks_for(method, model, corpus), corpus, Schedule(tokens, 0.0, 1e-2, 1000), folder, V, STEPS, 4, 0,
+        masks_for(method, model, corpus), corpus, Schedule(tokens, 0.0, 2e-2, 1000), folder, V, STEPS, 4, 0,
         {"method": method}, loss=learning.loss, accepted=learning.acceptance,
     )  # fmt: skip
 
@@ -97,7 +97,7 @@ def drafted(method, model, network, folder):
         options=network.sizes.options(), data={}, figures={},
     )  # fmt: skip
     texts, rounds = [], 0
-    for index in range(10):
+    for index in range(5):
         drafting = DRAFTERS[method]
         parts = Parts(model, trained=trained, resources=PairResources(make_masks=mask_rows))
         drafter = drafting.load()(drafting.make_options({"rows": 12}), parts)
@@ -112,22 +112,22 @@ def drafted(method, model, network, folder):
 def test_trained_masks_accept_more_than_untrained_ones(method, tmp_path):
     """On texts that they learnt; the text is what plain decoding writes."""
     model = target(forgetful=True)
-    shard = StateReading(model, "ab" * 32, tmp_path).shard(own_texts(model, count=12))
+    shard = StateReading(model, "ab" * 32, tmp_path).shard(own_texts(model, count=6))
     corpus = Corpus([shard], STEPS, reads_back=True)
-    fit = fitted(method, model, corpus, tmp_path, 12000 if method == "speculative_streaming" else 4000)
+    fit = fitted(method, model, corpus, tmp_path, 3000)
     if not fit.network.factors():
         pytest.skip("embeddings alone learn no texts by heart")
     untrained, before = drafted(method, model, fit.network, tmp_path / "untrained")
     fit.run(lambda standing: None)
     trained, after = drafted(method, model, fit.network, tmp_path / "trained")
-    assert trained == untrained == [text.reply for text in own_texts(model, count=10)]
+    assert trained == untrained == [text.reply for text in own_texts(model, count=5)]
     assert after < 0.9 * before
 
 
 def test_trained_masks_are_nearer_to_what_the_target_says_than_untrained_and_shuffled_ones(
     method, model, corpus, tmp_path
 ):
-    fit = fitted(method, model, corpus, tmp_path, 8000 if method == "speculative_streaming" else 4000)
+    fit = fitted(method, model, corpus, tmp_path, 2000)
     columns, learning = columns_of(fit.network.shared.tokens, V), learning_through(model)
     [batch] = corpus.unseen(16)
 
@@ -138,13 +138,13 @@ def test_trained_masks_are_nearer_to_what_the_target_says_than_untrained_and_shu
     before = distance(fit.network)
     fit.run(lambda standing: None)
     after = distance(fit.network)
-    assert after < 0.85 * before
+    assert after < 0.9 * before
     made = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in fit.network.parameters():
             shuffled = parameter.flatten()[torch.randperm(parameter.numel(), generator=made)]
             parameter.copy_(shuffled.view_as(parameter))
-    assert distance(fit.network) > 1.05 * after
+    assert distance(fit.network) > max(1.15 * after, 0.92 * before)
 
 
 def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, corpus, tmp_path):
@@ -154,7 +154,7 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
     from specchat.core.request import Adapter, ExtraRow
     from specchat.core.tree import TokenTree
 
-    fit = fitted(method, model, corpus, tmp_path, 2000)
+    fit = fitted(method, model, corpus, tmp_path, 1200)
     fit.run(lambda standing: None)
     network, columns = fit.network, columns_of(fit.network.shared.tokens, V)
     [batch] = corpus.unseen(16)
@@ -174,7 +174,7 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
 
 
 def test_a_job_makes_a_drafter_and_goes_on_after_an_interrupt(method, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     monkeypatch.setitem(FAMILIES, method, dataclasses.replace(FAMILIES[method], epochs=1.0))
     monkeypatch.setattr(job, "_MEASUREMENTS", 3)
 
@@ -196,9 +196,9 @@ def test_a_job_makes_a_drafter_and_goes_on_after_an_interrupt(method, tmp_path, 
 
 
 def test_weights_that_fit_no_target_or_are_none_are_refused(method, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 24)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     tiny = subject()
-    trained = Job(request(tmp_path, drafter=method, tokens=1200), tiny, lambda stage: None).run()
+    trained = Job(request(tmp_path, drafter=method), tiny, lambda stage: None).run()
 
     class Wider:
         hidden_size, layers, device = 128, 4, torch.device("cpu")

@@ -16,7 +16,7 @@ from specchat.training import learning_network as reply_recorder
 from specchat.training import online_learning
 from specchat.training.online_learning import DEPTH, ChainComparison, Judgement
 
-RATE = 5e-3
+RATE = 1e-2
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +32,10 @@ def quick(monkeypatch):
 
 @pytest.fixture(scope="module")
 def state(model):
-    """What a network has learnt in 50 updates from a narrow stream."""
+    """What a network has learnt in 20 updates from a narrow stream."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(online_learning, "LEARNING_RATE", RATE)
-        return taught(model, NARROW, 50)[1].save_state()
+        return taught(model, NARROW, 20)[1].save_state()
 
 
 def gone_on(model, state, **settings):
@@ -48,24 +48,25 @@ def gone_on(model, state, **settings):
 
 @pytest.mark.parametrize(
     ("method", "updates"),
-    [("medusa", 10), ("eagle", 15), ("parallel_spec", 15), ("falcon", 15), ("amphista", 8), ("clover", 8)],
+    [("medusa", 5), ("eagle", 10), ("parallel_spec", 12), ("falcon", 8), ("amphista", 4), ("clover", 4)],
 )
 def test_acceptance_on_a_narrow_stream_rises_whatever_the_network(model, monkeypatch, method, updates):
-    monkeypatch.setattr(online_learning, "LEARNING_RATE", 3 * RATE)  # what was learnt before need not be kept here
-    before = spoken(conversed(model, method)[0], NARROW)
-    conversation, _ = taught(model, NARROW, updates, method)
-    assert spoken(conversation, NARROW) > before + 0.1
+    monkeypatch.setattr(online_learning, "LEARNING_RATE", 2 * RATE)  # what was learnt before need not be kept here
+    stream = NARROW[:2]
+    before = spoken(conversed(model, method)[0], stream)
+    conversation, _ = taught(model, stream, updates, method)
+    assert spoken(conversation, stream) > before + 0.1
 
 
-def test_acceptance_on_a_narrow_stream_rises_over_50_updates_and_survives_a_change_of_subject(model, state):
+def test_acceptance_on_a_narrow_stream_rises_over_20_updates_and_survives_a_change_of_subject(model, state):
     plain = conversed(model)[0]
     before, other_before = spoken(plain, NARROW), spoken(plain, OTHER)
     conversation, network = gone_on(model, state)
     assert spoken(conversation, NARROW) > before + 0.2
     learnt = network.learnt
-    assert learnt.updates >= 50
+    assert learnt.updates >= 20
     assert learnt.now[0] > learnt.before[0], "what is said of it agrees with what it does"
-    for _ in range(4):
+    for _ in range(2):
         spoken(conversation, OTHER, network)
         idle(network)
     assert spoken(conversation, OTHER) > other_before + 0.1
@@ -85,7 +86,7 @@ def test_without_a_rate_or_with_shuffled_targets_nothing_rises(model, monkeypatc
 
         monkeypatch.setattr(reply_recorder, "target_law", shuffled)
     before = spoken(conversed(model)[0], NARROW)
-    conversation, network = taught(model, NARROW, 20)
+    conversation, network = taught(model, NARROW, 10)
     assert spoken(conversation, NARROW) <= before + 0.02
     learnt = network.learnt
     assert sum(learnt.now) <= sum(learnt.before) + 0.02 * learnt.chains
@@ -97,11 +98,11 @@ def test_the_text_is_the_same_with_learning_on_and_off(model, temperature):
         conversation, network = conversed(model, temperature=temperature)
         network.learn(learning)
         written = []
-        for prompt in NARROW:
+        for prompt in NARROW[:2]:
             written.append(collect(conversation.reply(prompt, 11)).tokens)
             network.reply_ended()
             idle(network)
-        assert (network.learnt.updates > 2) == learning
+        assert (network.learnt.updates > 0) == learning
         return written
 
     assert texts(True) == texts(False)

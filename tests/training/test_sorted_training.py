@@ -141,7 +141,7 @@ def accepted(target, draft) -> float:
     """Guesses that are right in a pass of the target, over a few greedy replies, drafted with early exits."""
     assert isinstance(draft, NestedDecoder)
     right = rounds = 0
-    for first in range(3, 8):
+    for first in range(3, 6):
         said = reply(
             target, draft, [USER, first, first + 7, REPLY], vocabulary=Letters(V), drafter="draft_model",
             policy="chain", temperature=0.0, max_tokens=24, controller="fixed", depth=3, nodes=3, width=1,

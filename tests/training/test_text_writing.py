@@ -12,7 +12,7 @@ from specchat.models.decoder.cached_model import read_together
 from specchat.training import texts as text_writing
 from specchat.training.prompts import opening_of, overlaps_benchmark, prompts_of
 from specchat.training.states import grouped
-from specchat.training.texts import REPLY_TOKENS, TEXTS_TOGETHER, TextPlan, TextStore, TextWriting, TrainingText
+from specchat.training.texts import TEXTS_TOGETHER, TextPlan, TextStore, TextWriting, TrainingText
 
 PROMPTS = [f"w{a} w{b} w{a + 3} w9" for a in range(3, 30, 3) for b in (4, 40)]
 
@@ -23,6 +23,7 @@ def plan(prompts=PROMPTS, seed=0):
 
 def test_texts_written_together_are_those_written_one_at_a_time(tmp_path, monkeypatch):
     """One pass reads all that are being written; the first is longer than the longest that is written."""
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 32)
     sizes, model, writing = [], target(), plan(["w9 " * 500, *PROMPTS])
 
     def counted(trees):
@@ -32,50 +33,52 @@ def test_texts_written_together_are_those_written_one_at_a_time(tmp_path, monkey
 
     monkeypatch.setattr("specchat.decoding.together.read_together", counted)
     store = TextStore(tmp_path / "texts.jsonl", V)
-    TextWriting(writing, model, store).run(2000, lambda done: None)
+    TextWriting(writing, model, store).run(500, lambda done: None)
     assert max(sizes) == (TEXTS_TOGETHER, TEXTS_TOGETHER)
     assert all(read == asked for asked, read in sizes)
     assert len(store.texts) >= 16
     for text in store.texts.values():
         sampling, noise = writing.reply_sampling(text.index), writing.noise(text.index, "reply")
-        assert text.reply == plainly(model, text.prompt, sampling, noise, REPLY_TOKENS)
+        assert text.reply == plainly(model, text.prompt, sampling, noise, 32)
 
 
-def test_writing_that_was_cut_off_anywhere_goes_on_to_the_same_texts(tmp_path):
+def test_writing_that_was_cut_off_anywhere_goes_on_to_the_same_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 32)
     model = target()
     whole = TextStore(tmp_path / "whole.jsonl", V)
-    TextWriting(plan(), model, whole).run(1500, lambda done: None)
+    TextWriting(plan(), model, whole).run(400, lambda done: None)
 
     class Cut(Exception):
         pass
 
     def cut(done):
-        if done > 300:
+        if done > 80:
             raise Cut
 
     parts = TextStore(tmp_path / "parts.jsonl", V)
     with pytest.raises(Cut):
-        TextWriting(plan(), model, parts).run(1500, cut)
+        TextWriting(plan(), model, parts).run(400, cut)
     with parts.file.open("ab") as file:
         file.write(b'{"index":99,"prom')  # the power went off in the middle of a line
     again = TextStore(parts.file, V)
-    TextWriting(plan(), model, again).run(1500, lambda done: None)
+    TextWriting(plan(), model, again).run(400, lambda done: None)
     common = whole.texts.keys() & again.texts.keys()
     assert len(common) > 10
     assert all(whole.texts[index] == again.texts[index] for index in common)
 
 
-def test_more_texts_stand_behind_those_that_were_written_before(tmp_path):
+def test_more_texts_stand_behind_those_that_were_written_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 32)
     model = target(spread=0.02)  # unsure of everything, so that replies end at different lengths
     prompts = [f"w{a} w{b} w5" for a in range(3, 20) for b in range(20, 28)]
     store = TextStore(tmp_path / "texts.jsonl", V)
-    TextWriting(plan(prompts), model, store).run(1500, lambda done: None)
+    TextWriting(plan(prompts), model, store).run(500, lambda done: None)
     before = dict(store.texts)
     assert sorted(before) == list(range(len(before))), "what was begun is finished"
-    first = [text for group in grouped(list(before.values()), 4000) for text in group]
-    TextWriting(plan(prompts), model, store).run(4000, lambda done: None)
+    first = [text for group in grouped(list(before.values()), 1500) for text in group]
+    TextWriting(plan(prompts), model, store).run(1500, lambda done: None)
     assert len(store.texts) > len(before) + 16
-    assert [text for group in grouped(list(store.texts.values()), 4000) for text in group][: len(first)] == first
+    assert [text for group in grouped(list(store.texts.values()), 1500) for text in group][: len(first)] == first
 
 
 def test_half_of_the_replies_are_greedy_and_the_others_as_the_chat_samples():
