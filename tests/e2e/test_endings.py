@@ -23,6 +23,7 @@ from tests.e2e.terminal import Terminal
 from tests.e2e.test_terminal import alive
 from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_web import Served, descendants
+from tests.preloading import FOLDER
 
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded"), needs_proc]
@@ -100,9 +101,19 @@ def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(terminal
 
 def test_an_app_that_hears_nothing_ends_all_the_same(terminals, tmp_path: Path) -> None:
     mark = tmp_path / "stuck"
-    stuck = f"async def submit(self, text):\n    open({str(mark)!r}, 'w').close()\n    while True: pass\n"
-    code = f"import specchat.tui.commands.prompt_input as w\n{stuck}w.PromptInput.submit = submit\n"
-    (tmp_path / "sitecustomize.py").write_text(code)
+    code = f"""
+import os, runpy, sys, time
+if "engine" in sys.orig_argv:
+    runpy.run_path({str(FOLDER / "sitecustomize.py")!r})
+else:
+    import specchat.tui.commands.prompt_input as w
+    async def submit(self, text):
+        open({str(mark)!r}, "w").close()
+        while True:
+            time.sleep(1)
+    w.PromptInput.submit = submit
+"""
+    (tmp_path / "sitecustomize.py").write_text(code, encoding="utf-8")
     terminals.append(Terminal(SCRIPTED, PYTHONPATH=os.pathsep.join([str(tmp_path), os.getcwd()])))
     terminals[0].until(ready)
     terminals[0].type("hello\r")

@@ -269,7 +269,7 @@ def test_a_process_that_answers_the_same_requests_again_grows_no_further(tmp_pat
 
 
 @pytest.mark.parametrize("where", [{"device": "cpu:2"}, {"target_at": "ssh:box"}])
-def test_they_are_the_same_over_two_processes_and_with_the_target_elsewhere(tmp_path, monkeypatch, where):
+def test_they_are_the_same_over_two_processes_and_with_the_target_elsewhere(preloaded, tmp_path, monkeypatch, where):
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
     monkeypatch.setattr(link, "SshProcess", lambda host: InThread(target_host.load_target))
     add_tiny_pair(tmp_path)
