@@ -17,7 +17,7 @@ def environment(tmp_path):
 
 
 @pytest.mark.parametrize("command", [COMMAND, [sys.executable, "-m", "specchat", "replay", "assets/demo.jsonl"]])
-def test_without_a_terminal_it_says_what_to_run_instead(tmp_path, command):
+def test_without_a_terminal_it_says_what_to_run_instead(preloaded, tmp_path, command):
     done = subprocess.run(
         command, env=environment(tmp_path), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )
