@@ -25,7 +25,14 @@ import pytest
 from compile_once import share_compiled
 from distribution import compile_share, pytest_xdist_make_scheduler, wants_workers, workers  # noqa: F401
 from hypothesis import settings as hypothesis_settings
-from preloading import preloaded, preloaded_app, preloaded_module, preloaded_server, whole_app  # noqa: F401
+from preloading import (  # noqa: F401
+    preloaded,
+    preloaded_app,
+    preloaded_module,
+    preloaded_server,
+    pytest_configure_node,
+    whole_app,
+)
 
 from specchat.compiled.build import NativeUnavailable, find_compiler
 from specchat.compiled.machine import cpu_flags

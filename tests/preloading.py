@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from xdist.workermanage import WorkerController
 
 from specchat.engine.protocol.environment import engine_environment
 
@@ -22,23 +26,53 @@ PRELOADED = "SPECCHAT_TESTS_PRELOADED"
 
 FOLDER = Path(__file__).parent / "preloaded"
 
+SHARED = pytest.StashKey[Path]()
+"""The socket of the server that all workers use."""
 
-@pytest.fixture(scope="session")
-def preloaded_server() -> Iterator[Path]:
-    """The socket of a server that forks."""
+
+@contextmanager
+def started() -> Iterator[Path]:
+    """A server that forks: its socket, which is there a second or two later."""
     folder = Path(tempfile.mkdtemp(prefix="specchat-"))  # not pytest's: the name of a socket is short
     server = subprocess.Popen(
         [sys.executable, str(FOLDER / "server.py"), str(folder / "socket")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=engine_environment(), start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=engine_environment(), start_new_session=True,
     )  # fmt: skip
     assert server.stdin is not None
-    assert server.stdout is not None
-    assert server.stdout.readline() == b"listening\n"
-    yield folder / "socket"
-    server.stdin.close()
-    server.wait()
-    server.stdout.close()
-    shutil.rmtree(folder)
+    try:
+        yield folder / "socket"
+    finally:
+        server.stdin.close()
+        server.wait()
+        shutil.rmtree(folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Start one server for all workers."""
+    if SHARED not in node.config.stash:
+        stack = ExitStack()
+        node.config.add_cleanup(stack.close)
+        node.config.stash[SHARED] = stack.enter_context(started())
+    node.workerinput["preloaded"] = str(node.config.stash[SHARED])
+
+
+@pytest.fixture(scope="session")
+def preloaded_server(pytestconfig: pytest.Config) -> Iterator[Path]:
+    """The socket of a server that forks."""
+    with ExitStack() as stack:
+        shared = getattr(pytestconfig, "workerinput", {}).get("preloaded")
+        address = Path(shared) if shared else stack.enter_context(started())
+        end = time.monotonic() + 60
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX) as line:
+                    line.connect(str(address))
+                break
+            except OSError:
+                assert time.monotonic() < end, "the server does not start"
+                time.sleep(0.05)
+        yield address
 
 
 def use_preloaded(server: Path, patch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,6 @@ if __name__ == "__main__":
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(sys.argv[1])
     listening.listen(64)
-    print("listening", flush=True)
     asked = next_fork(listening)
     begin(asked)
     os._exit(run_program(asked))
