@@ -195,7 +195,7 @@ def test_a_trained_network_beats_its_untrained_self(method, model, shard, tmp_pa
     assert acceptance(kept, batch, columns, 4).tau < after - 0.2, "a shuffled network guesses no better than chance"
 
 
-def length_of_trees(network, batches, steps, columns, draws=8):
+def length_of_trees(network, batches, steps, columns, draws=4):
     """Mean expected accepted length of trees drawn from every place where so many tokens follow."""
     total, places = 0.0, 0
     for batch in batches:
