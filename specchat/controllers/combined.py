@@ -17,10 +17,7 @@ from specchat.core.speedup import FEWEST_PLAIN_ROUNDS
 
 
 class SmallestBudget(Controller):
-    """Does only what all of the controllers allow.
-
-    All of them observe every round, so that each learns from what was really done.
-    """
+    """Does only what all of the controllers allow; each of them observes every round and learns from what was done."""
 
     def __init__(self, controllers: Sequence[Controller]) -> None:
         self._controllers = controllers

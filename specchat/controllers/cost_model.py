@@ -71,9 +71,8 @@ class CostModel(Controller):
             if self._plain_rounds < self._probe:
                 return Budget(nodes=0, depth=0, width=0, why="no guess pays for its row")
             return Budget(1, 1, 1, why="a trial: may guesses pay again?")
-        return Budget(
-            best.nodes, best.depth, best.width, why=f"{best.tokens:.1f} tokens expected of {best.nodes} nodes"
-        )
+        why = f"{best.tokens:.1f} tokens expected of {best.nodes} nodes"
+        return Budget(best.nodes, best.depth, best.width, why=why)
 
     def observe(self, round: Round) -> None:
         tree, timings = round.tree, round.timings

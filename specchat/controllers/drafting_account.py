@@ -25,8 +25,7 @@ class DraftingAccount:
 
     A round that emits n tokens in the time of m plain rounds gains n − m. Drafting begins with a small credit, goes on
     while gains and credit together are above what it lost, and is stopped otherwise. Gains of single rounds vary far
-    more than their mean (a round emits one token or three), so nothing is concluded from a few of them: a small gain
-    is kept, and a loss costs no more than the credit.
+    more than their mean, so nothing is concluded from a few of them.
 
     After that there are trials: rounds with drafting, of which one that gains reopens the account with its gain. They
     come less often after each that fails, and never before plain rounds have set aside what a trial is expected to
@@ -37,7 +36,6 @@ class DraftingAccount:
 
     Attributes:
         balance: tokens that drafting has gained more than it lost, credit included.
-        replies_left: replies until one begins with a credit.
     """
 
     def __init__(self, probe: int, credit: float = _CREDIT) -> None:

@@ -267,10 +267,9 @@ class Goodput(Controller):
         return Budget(self._ceiling.nodes, depth, self._ceiling.width, prices, why)
 
     def _round_s(self, depth: int) -> float:
-        nodes = min(self._ceiling.nodes, math.ceil(depth * self.statistics.nodes_per_level.value))
-        return self._seconds(
-            self.statistics, self.statistics.rows(nodes), depth * self.statistics.steps_per_level.value
-        )
+        seen = self.statistics
+        nodes = min(self._ceiling.nodes, math.ceil(depth * seen.nodes_per_level.value))
+        return self._seconds(seen, seen.rows(nodes), depth * seen.steps_per_level.value)
 
     def _seconds(self, seen: RoundStatistics, rows: int, steps: float) -> float:
         """Predicted seconds of a round with so many rows and steps of drafting."""

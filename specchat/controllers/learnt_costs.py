@@ -31,9 +31,6 @@ class LearntCosts:
     While passes read other texts too, a text is charged an equal share of a pass that reads one row of each, and what
     its further rows add to a pass that has the rows of the others. So the most tokens per charged second of each text
     are the most that all texts together get per second.
-
-    Attributes:
-        texts: that the last pass read.
     """
 
     def __init__(self, costs: Costs | None) -> None:

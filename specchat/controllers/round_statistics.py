@@ -122,10 +122,7 @@ class RoundStatistics:
         accepted: for depth 1, 2, …: acceptance rate of a guess whose parent was accepted.
         rate: the same for all depths together.
         calibration: accepted nodes over the number expected from the drafter's probabilities.
-        passes: whether drafting ran a model.
-        gives_probabilities: whether guesses came with probabilities.
         extra_rows: how many there are, by the rows of the tree they ride with.
-        draft: what drafting took.
         steps, steps_per_level: steps of a drafting, and of each level of its tree; see `DraftTime`.
         other_s, plain_other_s: what judging, keeping and learning took in rounds with guesses, and in those without; 0
             until it is known. The first round with guesses does not count: code takes longer when it first runs.

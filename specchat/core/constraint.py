@@ -463,8 +463,9 @@ class _MaskedHead:
         if found is None:
             in_memory = self._said.row_in_memory
             logits = self._said.logits[row] if in_memory is None else in_memory(row).tensor()
-            self._constraint.refuse_without_text(self._tree.path_tokens(self._nodes[row]))
-            forbidden = torch.from_numpy(~self._mask(row)).to(logits.device)
+            path = self._tree.path_tokens(self._nodes[row])
+            self._constraint.refuse_without_text(path)
+            forbidden = torch.from_numpy(~self._constraint.mask(path)).to(logits.device)
             found = self._rows[row] = logits.masked_fill(forbidden, -torch.inf)
         return found
 
@@ -482,9 +483,6 @@ class _MaskedHead:
     def _lies(self, row: int) -> RowInMemory:
         logits = self.row(row).float().contiguous()
         return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits)
-
-    def _mask(self, row: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        return self._constraint.mask(self._tree.path_tokens(self._nodes[row]))
 
 
 class _First(Sequence[int]):

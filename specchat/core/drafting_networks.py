@@ -65,9 +65,8 @@ class Guessed:
     def of(self, rows: Sequence[int]) -> Guessed:
         """The guesses after these of the n nodes, each as often as it is named."""
         some = list(rows)
-        return Guessed(
-            self.tokens[some], self.logprobs[some], self.possible, self.logsumexp[some], lambda: self.logits[some]
-        )
+        tokens, logprobs, logsumexp = self.tokens[some], self.logprobs[some], self.logsumexp[some]
+        return Guessed(tokens, logprobs, self.possible, logsumexp, lambda: self.logits[some])
 
 
 class TrainedNetwork(Protocol):
@@ -167,7 +166,6 @@ class LearningFigures:
     Args:
         replies, tokens: recorded so far, those that have been forgotten since included.
         kept_tokens, kept_bytes: of the replies that are kept to learn from.
-        updates: of the weights, so far.
         went_back: how often what was learnt was dropped, because it did worse than the original weights.
         chains: places in the most recent replies from which both networks were asked.
         before, now: for each depth, how many of the chains were right that far: with the original weights, and with

@@ -75,12 +75,9 @@ class _Stretch:
 class RoundIntervals:
     """The gaps of a reply's rounds: each from a round's beginning to the next one's, pauses left out.
 
-    A gap holds everything a round costs: planning, drafting, verifying, learning, and telling what came of it. It is
-    the same clock for plain rounds and for others. Rounds may be heard of live or read from a recording: the figure
-    is the same.
-
-    What drafter, policy and controller take to plan and to learn from a plain round is left out where it stands for
-    plain decoding, which has none of them. It is a part of the reply's own time.
+    A gap holds everything a round costs: planning, drafting, verifying, learning, and telling what came of it. What
+    drafter, policy and controller take to plan and to learn from a plain round is left out where it stands for plain
+    decoding, which has none of them. Rounds may be heard of live or read from a recording: the figure is the same.
     """
 
     rounds: int = 0

@@ -13,8 +13,6 @@ from torch import Tensor
 from specchat.core.device_copy import rows_of
 from specchat.core.record import record
 
-_ZERO = array("f", [0.0])
-
 
 @record
 class HostRow:
@@ -46,7 +44,7 @@ class StackedStates(Mapping[int, Tensor]):
     def __init__(self, layers: tuple[int, ...], rows: int, width: int) -> None:
         """Zeros, layer after layer in this order."""
         self.layers, self.rows, self.width = layers, rows, width
-        self._numbers = _ZERO * (len(layers) * rows * width)
+        self._numbers = array("f", [0.0]) * (len(layers) * rows * width)
         self.address = self._numbers.buffer_info()[0]
 
     @cached_property

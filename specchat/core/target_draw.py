@@ -49,18 +49,15 @@ def draw_token(
     if sampling.bias:  # so that C draws here too
         logits = biased(logits if isinstance(logits, Tensor) else logits.tensor(), sampling)
         sampling = sampling.without_bias
-    row = _in_memory(logits) if isinstance(logits, Tensor) else logits
-    if row is not None and (native := native_draw(row.width)) is not None:
-        token = native.draw(row.address, sampling, counts, path, noise.key(Stream.TARGET, position))
+    place = (logits.address, logits.width) if isinstance(logits, RowInMemory) else None
+    if isinstance(logits, Tensor) and takes(logits):
+        place = logits.data_ptr(), logits.numel()
+    if place is not None and (native := native_draw(place[1])) is not None:
+        token = native.draw(place[0], sampling, counts, path, noise.key(Stream.TARGET, position))
         if token is not None:
             return token
     logits = logits if isinstance(logits, Tensor) else logits.tensor()
     return law(penalise(logits, sampling, counts, path), sampling).draw(noise, Stream.TARGET, position)
-
-
-def _in_memory(logits: Tensor) -> RowInMemory | None:
-    """Where (V,) logits lie; None where C cannot read them."""
-    return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits) if takes(logits) else None
 
 
 def takes(logits: Tensor) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +38,10 @@ class CallForm:
     closing: str
     between: str
     each: bool = False
+
+    def can_name(self, names: Iterable[str]) -> bool:
+        """Whether calls of these functions can be told from what is around them."""
+        return bool(self.call[0]) or all(map(_PLAIN_NAME.fullmatch, names))
 
     def written(self, name: str, arguments: str) -> str:
         """A reply with one call, whose arguments are this JSON."""
@@ -215,7 +219,6 @@ def calls_grammar(
 
     Args:
         required: the reply is calls, at least one; otherwise it is any text, held from what opens a call on.
-        single: one call and no more.
         special: those parts of the form that are control tokens, as `special_parts` finds them.
         controls: control tokens that may stand in free text.
     """
@@ -263,11 +266,6 @@ def calls_grammar(
         again = f"({between} {literal(form.mark)} {inside})*" if form.each and not single else ""
         start = f"start: opens {inside} {again} | {text} TEXT"
     return "\n".join([start, r"TEXT: /(.|\n)*/", *rules])
-
-
-def can_name(form: CallForm, names: Sequence[str]) -> bool:
-    """Whether calls of these functions can be told from what is around them."""
-    return bool(form.call[0]) or all(map(_PLAIN_NAME.fullmatch, names))
 
 
 def special_parts(form: CallForm, control: Callable[[str], int | None]) -> dict[str, int]:

@@ -29,7 +29,6 @@ from specchat.decoding.chat_tools import (
     CallForm,
     ChatMessage,
     calls_grammar,
-    can_name,
     form_of_template,
     in_words,
     special_parts,
@@ -253,7 +252,7 @@ class Conversation:
         except (KeyError, TypeError, ValueError, AttributeError):
             raise UsageError("the tools are no list of functions that holds the one to be called") from None
         form = HERMES if told_in_words(given).encode() in self._spelled(prompt) else self._template_form
-        if form is None or not can_name(form, [*held]):
+        if form is None or not form.can_name(held):
             if not chosen:
                 return None
             form = HERMES

@@ -49,7 +49,6 @@ class Infilling:
         tokens: the text; at places that are still blank any token.
         places: the blank places, in the order in which they are filled.
         context: how the network samples; its history is the known text and what was filled, in that order.
-        rounds, drafted, accepted: counted so far.
     """
 
     def __init__(

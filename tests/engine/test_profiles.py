@@ -104,7 +104,7 @@ def loaded(away_from_home: None, monkeypatch: pytest.MonkeyPatch) -> Worker:
 def measuring(monkeypatch: pytest.MonkeyPatch, *found: Costs) -> list[Costs]:
     """What each measurement finds; the list shrinks as they are made."""
     left = list(found)
-    monkeypatch.setattr(idle_time, "measure_costs", lambda *given: left.pop(0))
+    monkeypatch.setattr(idle_time, "measure_costs", lambda *given, **more: left.pop(0))
     return left
 
 

@@ -172,9 +172,8 @@ class WhatIf(Struct, frozen=True, tag_field="type", tag="what_if"):
     """What would the rounds of this reply have been under other settings? Answered by WouldBe or Failed.
 
     The reply to these messages is done twice along its `tokens`, with `own`, the settings that it was written with, and
-    with `changes` besides; by parts that know nothing of other replies and are forgotten. Chat, settings and what
-    drafters have learnt stay as they are. Only where the tokens do not decide the guesses by themselves is the target
-    asked, with the noise of `seed`.
+    with `changes` besides; by parts that know nothing of other replies and are forgotten. Only where the tokens do not
+    decide the guesses by themselves is the target asked, with the noise of `seed`.
 
     `plain` are the numbers of its rounds that were plain in order to measure its speed. With `at`, a round begins
     behind so many of the tokens, and is told with its tree. `pair` must be the one that is loaded. A Cancel of its

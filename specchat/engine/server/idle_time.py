@@ -25,7 +25,7 @@ from specchat.core.seams import Model, TargetElsewhere
 from specchat.decoding.combinations import trained_in_use
 from specchat.decoding.conversation import Conversation
 from specchat.decoding.kept_parts import ControllerCache, made_with
-from specchat.decoding.profiling import CONTEXT_TOKENS, VERIFY_ROWS, measure_costs
+from specchat.decoding.profiling import measure_costs
 from specchat.drafters.parts import PairResources
 from specchat.engine.server.kept_drafters import KeptDrafters
 from specchat.engine.server.kept_prompts import KeptPrompts
@@ -63,9 +63,7 @@ class IdleMeasuring:
         """Measure, store and use the costs. An interrupted measurement is not counted; a failed one is the last."""
         draft: Model | None = self._pair.draft.model if self._pair.draft else None
         try:
-            costs = measure_costs(
-                conversation.target, draft, interrupted, VERIFY_ROWS, CONTEXT_TOKENS, self._pair.room_for_rows
-            )
+            costs = measure_costs(conversation.target, draft, interrupted, fits=self._pair.room_for_rows)
         except Exception:
             _log.exception("while measuring")
             self._attempts = 0

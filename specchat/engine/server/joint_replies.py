@@ -149,6 +149,5 @@ class JointReplies:
         """Say once that fewer replies than were asked for are written at once."""
         if not self._told_of_memory:
             self._told_of_memory = True
-            count = len(self._places)
-            many = "one reply" if count == 1 else f"{count} replies"
+            many = "one reply" if len(self._places) == 1 else f"{len(self._places)} replies"
             self._emit(events.Notice(f"there is memory for {many} at once; others wait"))

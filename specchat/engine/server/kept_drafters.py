@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from hashlib import sha256
 
 from specchat.config.drafter_states import DrafterStateFile, erase_state, kept_states
 from specchat.config.trained_drafters import TrainedDrafters
@@ -42,7 +42,6 @@ class KeptDrafters:
     Several of one name, with different options, share one state.
 
     Args:
-        target_sha256: the checksum of the target's weights; asked for once a drafter keeps something.
         say: tells the user, once for each drafter, that its state could not be read or written.
     """
 
@@ -66,7 +65,7 @@ class KeptDrafters:
                 if (file := self._file(name)).there:
                     state = file.read()
                     drafter.restore_state(state)
-                    self._saved[name] = _checksum(state)
+                    self._saved[name] = sha256(state).hexdigest()
             except Exception as error:
                 self._tell(name, error, "it starts with nothing learnt")
                 drafter.restore_state(b"")
@@ -169,7 +168,7 @@ class KeptDrafters:
             self._share(name, b"")
             return
         state = drafter.save_state()
-        checksum = _checksum(state)
+        checksum = sha256(state).hexdigest()
         if checksum != self._saved.get(name) and (state or name in self._saved):
             file.write(state)
             self._saved[name] = checksum
@@ -187,10 +186,6 @@ class KeptDrafters:
             self._told.add(name)
             why = str(error) if isinstance(error, SpecchatError) else f"{type(error).__name__}: {error}"
             self._say(f"drafter {name}: {consequence} ({why})")
-
-
-def _checksum(state: bytes) -> str:
-    return hashlib.sha256(state).hexdigest()
 
 
 def learning_report(

@@ -83,9 +83,8 @@ class OpenPair:
             controllers=goes_on.conversation.controllers if goes_on else ControllerCache(idle.accounts.saved),
         )
         idle.kept.learn(settings.learn)
-        if goes_on is not None:
-            return OpenPair(loaded, conversation, idle, goes_on.comparer, goes_on.totals)
-        return OpenPair(loaded, conversation, idle, Comparer(loaded.target.model, exact=loaded.exact), ReplyTotals())
+        comparer = goes_on.comparer if goes_on else Comparer(loaded.target.model, exact=loaded.exact)
+        return OpenPair(loaded, conversation, idle, comparer, goes_on.totals if goes_on else ReplyTotals())
 
     def serves(self, settings: Settings) -> bool:
         """Whether the same loaded models serve these settings."""
