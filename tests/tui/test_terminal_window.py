@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 from driving import driving
 from fake import rounds_of, stats_of
 from textual import events
+from textual.app import App
 from textual.color import Color
 from textual.geometry import Size
 
@@ -23,6 +25,7 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.stored_chat import conversation
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.system import desktop
+from specchat.tui.system.browser import BrowserDriver
 from specchat.tui.system.terminal import bound_environment, bounded
 from specchat.tui.text import theme
 
@@ -255,3 +258,11 @@ def test_a_size_in_the_environment_that_is_none_is_not_read(said: str, kept: boo
 def test_a_window_of_any_size_is_drawn_within_bounds() -> None:
     assert bounded(Size(10**9, -3)) == Size(2000, 1)
     assert bounded(Size(120, 40)) == Size(120, 40)
+
+
+async def test_a_packet_for_the_browser_is_written_whole_where_signals_interrupt_writes(monkeypatch):
+    written: list[bytes] = []
+    monkeypatch.setattr(os, "write", lambda file, data: written.append(bytes(data[:5])) or len(data[:5]))
+    monkeypatch.setattr("textual.drivers.web_driver.InputReader", object)  # standard input is no pipe here
+    BrowserDriver(App()).write("a frame of some size")
+    assert b"".join(written) == b"D\0\0\0\x14a frame of some size"

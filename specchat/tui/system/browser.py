@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol, cast
 
 from textual.app import App
@@ -23,6 +24,14 @@ class BrowserDriver(WebDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._exitable_app = cast(ExitableApp, app)
+        self._write = self._write_all  # type: ignore[assignment]
+
+    def _write_all(self, data: bytes) -> int:
+        """Write a whole packet: Textual 8.2.8 drops the rest where a signal interrupts a write."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self.fileno, rest) :]
+        return len(data)
 
     def start_application_mode(self) -> None:
         super().start_application_mode()
