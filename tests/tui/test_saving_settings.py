@@ -59,6 +59,17 @@ async def test_saving_waits_for_the_engines_answer_and_saves_what_it_took():
         assert f"temperature = {second}" in users_config().read_text()
 
 
+async def test_what_another_pair_kept_from_being_saved_is_said():
+    async with driving(engine_here=True) as d:
+        await at_home(d)
+        await d.pilot.press("f2")
+        await d.burst("right", "ctrl+s")
+        await d.until("saved once the engine has answered")
+        await d.hear(ready())
+        await d.until("the settings were not saved")
+        assert not users_config().exists()
+
+
 async def test_a_refused_value_is_not_saved():
     async with driving(engine_here=True) as d:
         await at_home(d, width=4)

@@ -123,7 +123,9 @@ class EngineEvents:
         """Do what waited for the engine's last answer, if this is it."""
         if (waits := self.when_answered) is not None and not self._chat.engine.unanswered:
             self.when_answered = None
-            if not isinstance(event, events.Ready):  # of another pair, perhaps
+            if isinstance(event, events.Ready):  # of another pair, perhaps
+                self._app.say("the settings were not saved, because a pair was loaded first: /save again", "warn")
+            else:
                 await self._app.attempt(waits())
 
     async def _show_effects(self, event: events.Event, change: dict[str, Any]) -> None:
