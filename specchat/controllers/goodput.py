@@ -51,9 +51,9 @@ class Goodput(Controller):
     Depth k is worth E(k) / T(k): the tokens expected from a branch of that depth, by the acceptance seen at each
     depth, over the time predicted for drafting and verifying it. The best k is taken.
 
-    Where a draft model gives probabilities, the depth is not fixed before drafting: from the tokens that recent rounds
-    wrote in a pass's time follows the least worth of a node below which a pass pays (the budget's pass price). Costs
-    measured before (`Costs`) hold until rounds say otherwise.
+    Where a draft model gives probabilities, the depth is not fixed before drafting. A pass below a node is made only
+    where the node's worth reaches the budget's pass price, which follows from the tokens that recent rounds wrote in
+    the time of a pass. Costs measured before (`Costs`) hold until rounds say otherwise.
 
     A row's cost, in tokens that could have been written in its time, is the least acceptance probability of a guess
     that is drafted (the budget's prices), divided by the measured calibration of the drafter's probabilities. Where

@@ -455,7 +455,7 @@ class _MaskedHead:
 
     @property
     def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
-        return self._lies if self._said.row_in_memory is not None else None
+        return self._masked_in_memory if self._said.row_in_memory is not None else None
 
     def row(self, row: int) -> Tensor:
         """(V,) the logits of a row."""
@@ -480,7 +480,8 @@ class _MaskedHead:
         mask = self._constraint.mask(path)
         return int(mask.argmax()) if np.count_nonzero(mask) == 1 else best_token(self.row(row))
 
-    def _lies(self, row: int) -> RowInMemory:
+    def _masked_in_memory(self, row: int) -> RowInMemory:
+        """Where the masked logits of a row are, for compiled code."""
         logits = self.row(row).float().contiguous()
         return RowInMemory(logits.data_ptr(), logits.numel(), lambda: logits)
 

@@ -350,6 +350,7 @@ class Conversation:
             reference: a text that the reply is expected to follow.
             begun: the reply goes on behind these tokens, which penalties count as reply. Noise depends on the position
                 alone, so with the same seed and settings it becomes the text it would have become without the break.
+            on_prefill: called while the prompt is read.
             shown: what the caller looks at of the rounds' readings, so that it need not be computed anew.
             constraint: made for this reply; the text is that of plain decoding under the same masks.
             bias: added to the logits of these tokens, as a part of the target's law.

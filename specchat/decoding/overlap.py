@@ -102,7 +102,9 @@ class Overlapped(Speculator):
 
     The guesses after the leaf are judged with the tree, as children of the leaf that were dropped in the pass: an
     accepted one is the bonus token. What lies below them is judged one round later, as if it had been read at once. So
-    the law is that of the rule. On a device, which runs by itself, the pass is given first, in the same thread.
+    the law is that of the rule, and under `follow` the text is that of the sequential loop.
+
+    On a device, which runs by itself, the pass is given first, in the same thread.
     """
 
     loop: str

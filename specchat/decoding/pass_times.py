@@ -64,7 +64,9 @@ def break_down(
                 seconds = statistics.median(took for took, _ in taken[count])
                 names = taken[count][0][1]
                 parts = {name: statistics.median(parts[name] for _, parts in taken[count]) for name in names}
-                memory_s = (network.nbytes + 4 * shape.layers * shape.kv_heads * shape.head_dim * context) / bytes_s
+                # Keys and values, 2 bytes each.
+                cached = 2 * 2 * shape.layers * shape.kv_heads * shape.head_dim * context
+                memory_s = (network.nbytes + cached) / bytes_s
                 arithmetic_s = _operations(network, count, context) / operations_s
                 times.append(PassTime(context, count, seconds, parts, memory_s, arithmetic_s))
     finally:

@@ -41,7 +41,8 @@ class MaskRowsDrafter(Drafter):
 
     A mask stands for a token that is not known yet. The first one behind a node stands where the target's own next
     token will stand, so what is said after it is a guess of the token after that one; the second guesses one further,
-    and so on. What is guessed at a depth does not depend on the guesses before it. The tree's own rows keep their bits.
+    and so on. What is guessed at a depth does not depend on the guesses before it. Masks stand behind every node
+    that may be the last one accepted, or behind some of them if rows are few; the tree's own rows keep their bits.
 
     `prompt_tokens` are embeddings alone. Reference: Chen et al., Hardware-Aware Parallel Prompt Decoding (PPD),
     arXiv:2405.18628. Differs: how many masks a node has is decided anew for every tree, from what its guesses claim,
@@ -55,8 +56,9 @@ class MaskRowsDrafter(Drafter):
     arXiv:2402.11809, whose model is trained as a whole instead.
 
     The rows of `speculative_streaming` are streams: they enter the pass at one of its last layers, as a map of their
-    node's state there. Reference: Bhendawade et al., Speculative Streaming, arXiv:2402.11131. Differs: the target stays
-    as it is, so the text does; the tree is the policy's; nodes are dropped before streams enter by early pruning alone.
+    node's state there, and the layers before do not compute them. Reference: Bhendawade et al., Speculative Streaming,
+    arXiv:2402.11131. Differs: the target stays as it is, so the text does; the tree is the policy's; nodes are dropped
+    before streams enter by early pruning alone.
     """
 
     needs: HeadNeeds = LOGITS

@@ -57,8 +57,11 @@ def only_user(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def drafter_folder(folder: Path) -> Iterator[Path]:
-    """A folder for a drafter's weights and description, which are then put into this one; TrainingError if it cannot
-    be written."""
+    """A new folder for a drafter's weights and description. At the end both files are moved into `folder`.
+
+    Raises:
+        TrainingError: `folder` cannot be written.
+    """
     with os_errors_as(TrainingError, f"{folder} cannot be written"):
         remove_unfinished(private_dir(folder.parent))
         with unfinished(folder) as made:

@@ -52,7 +52,8 @@ class Kernels:
         """Raise ModelError if sizes do not agree with one another, and NotNumbers if a weight is not finite.
 
         Args:
-            function: of the library, which looks at what it is `about`, as its header declares that.
+            function: the name of a function of the library that checks.
+            about: the structure that it checks, as its header declares it.
         """
         self._done(getattr(self._library, function)(ctypes.byref(about)))
 
