@@ -57,7 +57,7 @@ def compile_share(config: pytest.Config, package: Iterable[Path], tests: Iterabl
         return
     worker = int(config.workerinput["workerid"].removeprefix("gw"))
     workers = config.workerinput["workercount"]
-    for file in sorted(package)[worker::workers]:
+    for file in sorted(map(Path.resolve, package))[worker::workers]:  # code tells its file from every folder
         compileall.compile_file(file, quiet=2)
     with suppress(ImportError):  # private parts of pytest
         from _pytest.assertion.rewrite import (
@@ -69,7 +69,7 @@ def compile_share(config: pytest.Config, package: Iterable[Path], tests: Iterabl
             get_cache_dir,
         )
 
-        for file in sorted(tests)[worker::workers]:
+        for file in sorted(map(Path.resolve, tests))[worker::workers]:
             compiled = get_cache_dir(file) / (file.stem + PYC_TAIL)
             if _read_pyc(file, compiled) is None:
                 with suppress(OSError, SyntaxError):  # told when it is imported

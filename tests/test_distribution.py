@@ -129,10 +129,13 @@ def test_all_cores_are_used_unless_the_call_says_otherwise(
     assert wants_workers(config(arguments, **options)) is wanted
 
 
-def test_each_file_is_compiled_by_one_worker_and_pytest_reads_that(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    files = [tmp_path / f"test_{number}.py" for number in range(4)]
+def test_each_file_is_compiled_by_one_worker_and_pytest_reads_that(
+    tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = [Path(f"test_{number}.py") for number in range(4)]
     for file in files:
-        file.write_text("value = 1", encoding="utf-8")
+        file.write_text("def value(): return 1", encoding="utf-8")
     told = []
     for worker in range(2):
         config: Any = SimpleNamespace(
@@ -145,11 +148,12 @@ def test_each_file_is_compiled_by_one_worker_and_pytest_reads_that(tmp_path: Pat
     assert told == [{"test_0", "test_2"}, {"test_0", "test_1", "test_2", "test_3"}]
 
     changed = files[0].stat()
-    files[0].write_text("value = 2", encoding="utf-8")
+    files[0].write_text("def value(): return 2", encoding="utf-8")
     os.utime(files[0], ns=(changed.st_atime_ns, changed.st_mtime_ns))
     hook = pytestconfig.pluginmanager.rewrite_hook
-    spec = importlib.util.spec_from_file_location("test_0", files[0], loader=hook)
+    spec = importlib.util.spec_from_file_location("test_0", files[0].resolve(), loader=hook)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     hook.exec_module(module)  # type: ignore[attr-defined]  # of the interface of a loader
-    assert module.value == 1
+    assert module.value() == 1
+    assert module.value.__code__.co_filename == str(tmp_path / "test_0.py")
