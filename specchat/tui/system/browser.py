@@ -24,14 +24,13 @@ class BrowserDriver(WebDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
         self._exitable_app = cast(ExitableApp, app)
-        self._write = self._write_all  # type: ignore[assignment]
 
-    def _write_all(self, data: bytes) -> int:
+    def write(self, data: str) -> None:
         """Write a whole packet: Textual 8.2.8 drops the rest where a signal interrupts a write."""
-        rest = memoryview(data)
+        text = data.encode()
+        rest = memoryview(b"D%s%s" % (len(text).to_bytes(4, "big"), text))
         while rest:
             rest = rest[os.write(self.fileno, rest) :]
-        return len(data)
 
     def start_application_mode(self) -> None:
         super().start_application_mode()
