@@ -136,6 +136,7 @@ async def test_why_a_training_failed_is_said_in_one_line(trainer):
         await d.say("/train")
         assert isinstance(d.app.screen, TrainingScreen)
         assert "✕ not enough space" in d.screen()
+        assert "smol-hydra-2: hydra for smol" in d.screen()
 
 
 async def test_a_verdict_does_not_disturb_who_is_writing(trainer):

@@ -151,7 +151,11 @@ class TrainingScreen(Page[None]):
         yield self._box
 
     def on_mount(self) -> None:
-        self.show()
+        self._draw()
+
+    def show(self) -> None:
+        if self.is_mounted:
+            self._draw()
 
     def action_stop(self) -> None:
         if not self._training.ended:
@@ -166,9 +170,7 @@ class TrainingScreen(Page[None]):
         judged = self._training.judged
         return self._training.phase == "done" and judged is not None and bool(judged.best) and not self._training.used
 
-    def show(self) -> None:
-        if not self.is_mounted:
-            return
+    def _draw(self) -> None:
         request = self._training.request
         self._box.border_title = visible(f"{request.name}: {request.drafter} for {request.pair}")
         close = hint(self, "training.close", "closes" if self._training.ended else "closes, the training goes on")
