@@ -151,7 +151,7 @@ def _taken(answer: http.client.HTTPResponse) -> ReplyTaken:
 
 @contextmanager
 def _server(words: Sequence[str]) -> Iterator[Callable[[str, int], ReplyTaken]]:
-    """Asks a server that has these flags and no drafter's state of earlier replies, while the block runs."""
+    """A server with these flags and without any drafter's state of earlier replies, and a function that asks it."""
     with tempfile.TemporaryDirectory(prefix="specchat-bench-") as folder:
         home, key = Path(folder), secrets.token_hex(16)
         for name, place in (("cache", cache_dir()), ("config", config_dir()), ("data", data_dir())):

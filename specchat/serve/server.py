@@ -45,7 +45,7 @@ class BoundedConnection(H11Protocol):
         super().connection_made(transport)
         self._began_s = self.loop.time()
         ours = (one for one in self.connections if isinstance(one, BoundedConnection))
-        there = [one for one in ours if not one.transport.is_closing()]  # which takes another turn of the loop
+        there = [one for one in ours if not one.transport.is_closing()]  # one that closes is listed a while longer
         if len(there) > most_connections():
             silent = [one for one in there if not one._asked]  # this one at least
             min(silent, key=lambda one: one._began_s).transport.abort()

@@ -78,8 +78,9 @@ async def schema(screen: ChatScreen, what: str) -> None:
 
 
 def schema_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:
-    files = () if given else islice(Path.cwd().glob("*.json"), _MOST_NAMES)
-    return () if given else ["off", "json", *sorted(file.name for file in files)]
+    if given:
+        return ()
+    return ["off", "json", *sorted(file.name for file in islice(Path.cwd().glob("*.json"), _MOST_NAMES))]
 
 
 def system_names(screen: ChatScreen, given: list[str]) -> Sequence[str]:

@@ -106,7 +106,7 @@ class VisibleReply:
 
     @property
     def reply(self) -> Reply | None:
-        """The chat's last reply that has rounds, where the last one has none."""
+        """The served reply, else the one looked back at, else the chat's last reply that has rounds."""
         return self.served.reply if self.served else self.shown_rounds.reply
 
     @property
