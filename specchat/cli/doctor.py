@@ -148,7 +148,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 def _machine() -> Iterator[tuple[str, str]]:
     import torch
 
-    from specchat.cli.pair_states import free_disk_bytes
+    from specchat.models.hub.disk import free_disk_bytes
     from specchat.models.machine import (
         available_bytes,
         choose_device,
@@ -165,7 +165,7 @@ def _machine() -> Iterator[tuple[str, str]]:
     yield "threads", f"{default_threads()} of {os.cpu_count()} cores, waiting {os.environ['OMP_WAIT_POLICY']}"
     free = available_bytes(device)
     yield "free memory", "unknown" if free is None else f"{free / 1e9:.1f} GB on {device}"
-    yield "free disk", f"{free_disk_bytes() / 1e9:.1f} GB for weights in {cache_dir()}"
+    yield "free disk", f"{free_disk_bytes(cache_dir()) / 1e9:.1f} GB for weights in {cache_dir()}"
     yield "compute", torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else ""
     if device.type == "cuda":
         from specchat.models.decoder.recorded_network import recording_notes

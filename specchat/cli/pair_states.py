@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from dataclasses import replace
@@ -16,6 +15,7 @@ from specchat.engine.server.measured_passes import kept_profiles
 from specchat.errors import UsageError, WeightsError
 from specchat.models.hub import model_state
 from specchat.models.hub import repositories as hub
+from specchat.models.hub.disk import free_disk_bytes
 from specchat.models.hub.model_state import State, StateKind
 from specchat.models.hub.pair_check import check_pair, place_of
 from specchat.models.hub.trained_drafters import ListedDrafter, drafters_of, listed_drafters
@@ -203,13 +203,7 @@ def estimate_training(request: TrainingChoices) -> TrainingEstimate:
         raise UsageError(f"{target.name} is not on this machine; `specchat models pull {request.pair}` fetches it")
     described = describe_model(place)
     cost = training_cost(request.drafter, request.tokens, described.parameters, described.hidden)
-    return TrainingEstimate(cost.disk_bytes, cost.seconds, free_disk_bytes())
-
-
-def free_disk_bytes() -> int:
-    """Of the disk that weights and texts go to."""
-    folder = next(step for step in (cache_dir(), *cache_dir().parents) if step.exists())
-    return shutil.disk_usage(folder).free
+    return TrainingEstimate(cost.disk_bytes, cost.seconds, free_disk_bytes(cache_dir()))
 
 
 SMALL = 500_000_000
@@ -279,7 +273,7 @@ def _fitting(catalog: Catalog, pair: PairSpec, info: PairInfo) -> int | None:
     except WeightsError:
         return None
     fetched, needed = info.download_bytes or 0, info.needed_bytes or 0
-    if fetched * _SPARE > free_disk_bytes():
+    if fetched * _SPARE > free_disk_bytes(cache_dir()):
         return None
     room = _card_bytes() if has_graphics_card() else min(free_bytes() or 0, _READ_A_TOKEN / _SPARE)
     return fetched if 0 < needed * _SPARE <= room else None

@@ -16,7 +16,7 @@ from specchat.config.directories import expanded
 from specchat.config.values import gguf_parts, gguf_stem, is_later_part
 from specchat.errors import DamagedWeights, SpecchatError, UsageError, WeightsError, meant, short
 from specchat.models.hub import repositories as hub
-from specchat.models.hub.disk import Meter, megabytes
+from specchat.models.hub.disk import Meter, free_disk_bytes, megabytes
 from specchat.models.hub.model_state import model_in
 from specchat.models.hub.pair_check import check_pair, place_of
 from specchat.models.hub.recommended_sampling import GENERATION_CONFIG, sampling_for_chat
@@ -213,8 +213,7 @@ _MOST_TOLD = 12
 
 def _need_room(repo: str, size: int) -> None:
     home = cache_dir()
-    place = next(folder for folder in (home, *home.parents) if folder.exists())
-    free = shutil.disk_usage(place).free
+    free = free_disk_bytes(home)
     if size > free:
         raise WeightsError(f"{repo} has {megabytes(size)}, and {megabytes(free)} are free on the disk of {home}")
 

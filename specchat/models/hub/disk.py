@@ -130,6 +130,11 @@ def create_private(path: Path) -> IO[bytes]:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
+def free_disk_bytes(folder: Path) -> int:
+    """Free on the disk of a folder, which need not be there yet."""
+    return shutil.disk_usage(next(step for step in (folder, *folder.parents) if step.exists())).free
+
+
 def need_space(directory: Path, needed: int, item: str) -> None:
     """Raise WeightsError if the disk has less free than needed: what cannot be finished is not begun."""
     free = shutil.disk_usage(directory).free
