@@ -14,7 +14,7 @@ from specchat.config.settings_saving import set_all_for_pair
 from specchat.config.toml_editing import replace_text
 from specchat.engine.protocol.text import one_line
 from specchat.engine.protocol.training_report import decode_report
-from specchat.errors import ConfigError, UsageError
+from specchat.errors import ConfigError, UsageError, os_errors_as
 from specchat.tui.state.training import Training, TrainingChoices
 from specchat.tui.system.processes import OwnProcess, own_command
 
@@ -163,10 +163,8 @@ class TrainingRunner:
     def _remember(self, request: TrainingChoices | None) -> None:
         if self._unfinished is None:
             return
-        try:
+        with os_errors_as(ConfigError, f"{self._unfinished} cannot be written"):
             if request is None:
                 self._unfinished.unlink(missing_ok=True)
             else:
                 replace_text(self._unfinished, msgspec.json.encode(request).decode())
-        except OSError as error:
-            raise ConfigError(f"{self._unfinished} cannot be written: {error.strerror or error}") from None
