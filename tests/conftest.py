@@ -58,7 +58,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile Python files once for all workers, and C sources for what tests start and for later runs too."""
-    compile_share(config, Path("specchat").rglob("*.py"), Path("tests").rglob("test_*.py"))
+    package, tests = (config.rootpath / name for name in ("specchat", "tests"))
+    compile_share(config, package.rglob("*.py"), tests.rglob("test_*.py"))
     cache = None
     if config.pluginmanager.hasplugin("cacheprovider"):
         with suppress(OSError):  # this folder cannot be written
