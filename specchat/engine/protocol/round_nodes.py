@@ -25,6 +25,14 @@ class ShownNode:
     proposers: tuple[str, ...] = ()
 
 
+def shared_nodes(path: Sequence[int], other: Sequence[int]) -> int:
+    """How many nodes two paths have in common, from their beginning."""
+    for place, (one, two) in enumerate(zip(path, other, strict=False)):
+        if one != two:
+            return place
+    return min(len(path), len(other))
+
+
 def nodes_of(round: RoundDone) -> list[ShownNode]:
     """The nodes of the tree, then the bonus token below the end of the accepted path."""
     tree, verdict = round.tree, round.verdict

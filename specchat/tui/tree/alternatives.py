@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.engine.protocol.round_nodes import drafted_of, proposers_of
+from specchat.engine.protocol.round_nodes import drafted_of, proposers_of, shared_nodes
 from specchat.engine.protocol.text import between, visible
 from specchat.tui.state.turn import Reply
 from specchat.tui.text.cells import ScreenLine, clip, cut, padded, paragraph, titled_rule, width_of
@@ -126,8 +126,7 @@ def fork_at_node(emitted: Sequence[Emitted], round: RoundDone, node: int) -> For
     while at > 0:
         way.insert(0, at)
         at = round.tree.parents[at]
-    shorter = min(len(way), len(round.verdict.path))
-    kept = next((n for n in range(shorter) if way[n] != round.verdict.path[n]), shorter)
+    kept = shared_nodes(way, round.verdict.path)
     left = [Emitted(round.tree.tokens[one], round.tree.texts[one], "drafted") for one in way[kept:]]
     before = (*emitted[: first + kept], *left)
     drawn = emitted[first + kept] if not left and kept < len(round.pieces) else None

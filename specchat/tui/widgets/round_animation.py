@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from textual.timer import Timer
 
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone
-from specchat.engine.protocol.round_nodes import drafted_of
+from specchat.engine.protocol.round_nodes import drafted_of, shared_nodes
 from specchat.engine.protocol.text import visible
 from specchat.tui.services.context import AppServices
 from specchat.tui.text.cells import ScreenLine
@@ -169,8 +169,7 @@ def preview(round: RoundDone, upto: int) -> ScreenLine:
     follows after the path.
     """
     path, best = round.verdict.path, best_path(round)
-    shorter = min(len(path), len(best))
-    common = next((at for at in range(shorter) if path[at] != best[at]), shorter)
+    common = shared_nodes(path, best)
     line: ScreenLine = [(_shown(round, node), "drafted") for node in path[:upto]]
     if upto <= common:
         return line + [(_shown(round, node), "pending") for node in best[upto:]]
