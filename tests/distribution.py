@@ -1,12 +1,14 @@
-"""How pytest spreads tests over the cores: a file runs on one worker, the app's beside others; terminals come last."""
+"""How pytest spreads tests over the cores: a file runs on one worker, files of different kinds beside each other."""
 
 from __future__ import annotations
 
 import compileall
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,14 @@ import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-TERMINALS = 3
-"""How many terminals are driven at once: each has an app and an engine, and waits for both half of its time."""
 
-APP = "tests/tui/"
-"""Tests here wait for the app for half of their time, so that others are run beside them."""
+class Kind(IntEnum):
+    """What a file's tests are about. A worker takes the last kind of which too few files are run."""
+
+    OTHER = 0
+    APP = 1
+    TERMINAL = 2
+
 
 _MARKED = re.compile(r"^(@|pytestmark = (.*|\[\s*))pytest\.mark\.e2e\b", re.M)
 
@@ -37,9 +42,9 @@ def wants_workers(config: pytest.Config) -> bool:
 
 
 def workers() -> int:
-    """Two more than there are cores: half of them run the app's tests, which wait for half of their time."""
+    """Three more than there are cores: tests of the app and of terminals wait for half of their time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 2
+    return cores + 3
 
 
 @cache
@@ -78,21 +83,24 @@ def compile_share(config: pytest.Config, package: Iterable[Path], tests: Iterabl
                     _write_pyc(config.stash[assertstate_key], code, status, compiled)
 
 
-class TerminalTestsLast(LoadFileScheduling):
-    """Files that drive a terminal wait until all others are given out, then run on the last workers that are left."""
+class FilesByKind(LoadFileScheduling):
+    """Runs tests of the app and of terminals, which wait for half of their time, beside those that compute."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give a worker the next file. A worker holds its last test back until it gets another, or is shut down."""
-        others = [file for file in self.workqueue if not drives_terminal(self.config.rootpath / file)]
-        if others:
-            app_is_wanted = self._running_the_app(node) < len(self.nodes) // 2
-            other = next((file for file in others if file.startswith(APP) is app_is_wanted), others[0])
-            self.workqueue.move_to_end(other, last=False)
-        elif not self.workqueue or sum(not one.shutting_down for one in self.nodes) > TERMINALS:
+        if not self.workqueue:
             node.shutdown()
             return
-        elif len(self.nodes) > TERMINALS:
-            return  # `remove_node` asks again when the others have left
+        newest = [next(reversed(files)) for other, files in self.assigned_work.items() if files and other is not node]
+        running = Counter(map(self._kind, newest))
+        waiting = {self._kind(file): file for file in reversed(self.workqueue)}  # the first of each kind
+        most = {
+            Kind.TERMINAL: max(1, len(self.nodes) // 4),
+            Kind.APP: len(self.nodes) // 2,
+            Kind.OTHER: len(self.nodes),
+        }
+        wanted = (kind for kind in reversed(Kind) if kind in waiting and running[kind] < most[kind])
+        self.workqueue.move_to_end(waiting[next(wanted, min(waiting))], last=False)
         try:
             super()._assign_work_unit(node)
         except OSError:  # it crashed and nobody has been told yet: `remove_node` takes back what it was just given
@@ -100,10 +108,10 @@ class TerminalTestsLast(LoadFileScheduling):
         if self._pending_of(self.assigned_work[node]) < 2:
             self._reschedule(node)
 
-    def _running_the_app(self, asking: WorkerController) -> int:
-        """How many other workers were given a file of the app's tests last."""
-        newest = [next(reversed(files), "") for node, files in self.assigned_work.items() if node is not asking]
-        return sum(file.startswith(APP) for file in newest)
+    def _kind(self, file: str) -> Kind:
+        if drives_terminal(self.config.rootpath / file):
+            return Kind.TERMINAL
+        return Kind.APP if file.startswith("tests/tui/") else Kind.OTHER
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Take back what a worker leaves undone. The test it crashed in has failed and is not tried again."""
@@ -120,6 +128,6 @@ class TerminalTestsLast(LoadFileScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TerminalTestsLast | None:
-    """With `--dist loadfile`, ours or the caller's, tests that drive a terminal run last, three at once."""
-    return TerminalTestsLast(config, log) if config.option.dist == "loadfile" else None
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesByKind | None:
+    """Take part with `--dist loadfile`, ours or the caller's."""
+    return FilesByKind(config, log) if config.option.dist == "loadfile" else None

@@ -1,4 +1,4 @@
-"""`pytest` uses all cores, drives terminals last and three at once, tries only those again, and survives a crash."""
+"""`pytest` uses all cores, runs files of several kinds beside each other, and survives a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from distribution import TERMINALS, compile_share, drives_terminal, wants_workers
+from distribution import compile_share, drives_terminal, wants_workers
 
 TESTS = Path(__file__).parent
 
@@ -62,28 +62,25 @@ def terminal(text: str) -> str:
     return "import pytest\npytestmark = pytest.mark.e2e\n" + text
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_tests_that_drive_a_terminal_run_last_and_three_at_once(workers: int, tmp_path: Path) -> None:
-    files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcdf"}
-    files |= {f"test_{name}.py": terminal(LOGGED.format(name=name, count=8)) for name in "aeg"}
-    output = run_distributed(tmp_path, files | {"test_single.py": "def test_single(): pass"}, workers)
-    assert "41 passed" in output
-    lines = (tmp_path / "log").read_text().split("\n")[:-1]
-    begun = next(place for place, line in enumerate(lines) if line[0] in "aeg")
-    assert {line[0] for line in lines[:begun]} == set("bcdf"), "no terminal while a file of another kind waits"
-    assert len({line.split()[1] for line in lines if line[0] in "bcdf"}) == workers
-    assert len({line.split()[1] for line in lines if line[0] in "aeg"}) == min(TERMINALS, workers)
-
-
-def test_half_of_the_workers_run_tests_of_the_app(tmp_path: Path) -> None:
-    files = {f"tests/tui/test_{name}.py": LOGGED.format(name=name, count=8) for name in "aeg"}
-    files |= {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
-    assert "36 passed" in run_distributed(tmp_path, files, 4)
+def test_workers_begin_with_files_of_each_kind(tmp_path: Path) -> None:
+    files = {f"test_{name}.py": terminal(LOGGED.format(name=name, count=8)) for name in "gh"}
+    files |= {f"tests/tui/test_{name}.py": LOGGED.format(name=name, count=8) for name in "def"}
+    files |= {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "abc"}
+    assert "53 passed" in run_distributed(tmp_path, files | {"test_single.py": "def test_single(): pass"}, 4)
     first: dict[str, str] = {}
     for line in (tmp_path / "log").read_text().splitlines():
         name, worker = line.split()
         first.setdefault(worker, name)
-    assert sorted(name in "aeg" for name in first.values()) == [False, False, True, True]
+    kinds = ["terminal" if name in "gh" else "app" if name in "def" else "other" for name in first.values()]
+    assert sorted(kinds) == ["app", "app", "other", "terminal"]
+
+
+@pytest.mark.parametrize(("workers", "files"), [(1, "ab"), (4, "ab"), (4, "abcdef")])
+def test_files_of_one_kind_use_all_workers(workers: int, files: str, tmp_path: Path) -> None:
+    texts = {f"test_{name}.py": terminal(LOGGED.format(name=name, count=4)) for name in files}
+    assert f"{4 * len(files)} passed" in run_distributed(tmp_path, texts, workers)
+    used = {line.split()[1] for line in (tmp_path / "log").read_text().splitlines()}
+    assert len(used) == min(workers, len(files))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
