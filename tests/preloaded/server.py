@@ -1,4 +1,4 @@
-"""A process that has imported the program and torch, and forks for each `python -m specchat …` (sitecustomize.py).
+"""A process with the program and its libraries, which forks for each `python -m specchat …` (sitecustomize.py).
 
 To import them takes 1 to 2 s of processor time, which was most of what a test with an engine took.
 """
@@ -30,6 +30,9 @@ PRELOADED = (
     "specchat.engine.server.host",
     "specchat.engine.server.worker",
     "specchat.tui.app",
+    "gguf",
+    "transformers.models.llama.configuration_llama",
+    "transformers.tokenization_utils_tokenizers",
 )
 
 
