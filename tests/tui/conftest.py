@@ -15,9 +15,11 @@ import textual._callback
 import textual._wait
 import textual.app
 import textual.pilot
+from driving import paint_later
 from parsed_styles import parse_once
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.screen import Screen
 
 from specchat.tui import textual_patches
 from specchat.tui.screens import chat_view as screen_update
@@ -88,7 +90,7 @@ def count_parameters(function: Callable[..., Any]) -> int:
 
 
 @pytest.fixture(autouse=True)
-def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_rests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, names in WAITS.items():
         for name in names:
             monkeypatch.setattr(module, name, getattr(module, name) / 20)
@@ -97,11 +99,18 @@ def without_rests(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "wait_for_idle", wait_until_nothing_is_ready)
     monkeypatch.setattr(asyncio, "to_thread", noted_thread)
     in_threads.clear()
+    if not {"drawing_at_once", "snap_compare"} & set(request.fixturenames):
+        monkeypatch.setattr(Screen, "_compositor_refresh", paint_later)
     monkeypatch.setattr(textual._callback, "_count_parameters", count_parameters)
     monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
     monkeypatch.setattr(RuleSet, "__hash__", object.__hash__)  # what Textual's own returns, without a call
     monkeypatch.setattr(event_pump, "IDLE_S", 60.0)  # all that pytest holds is looked through: 0.1 s for most tests
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)  # what one test leaves must not stay for the next
+
+
+@pytest.fixture
+def drawing_at_once() -> None:
+    """The app draws every change when it happens; else only when it comes to rest."""
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
 from typing import Any
+from weakref import WeakSet
 
 from fake import FakeLink, hello, ready, rounds_of, started, stats_of
 from textual import events
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
@@ -27,6 +29,27 @@ PAIRS = [
     PairInfo("smol-1.7b", "SmolLM2-1.7B-Instruct", "SmolLM2-135M", "missing", 3_420_000_000, "better answers"),
     PairInfo("qwen", "Qwen3-0.6B", None, "partial", 400_000_000, "no draft model fits it"),
 ]
+
+
+paint = Screen._compositor_refresh
+"""Textual's own: draw what changed."""
+
+painted: WeakSet[Screen[Any]] = WeakSet()
+unpainted: WeakSet[Screen[Any]] = WeakSet()
+
+
+def paint_later(self: Screen[Any]) -> None:
+    """Draw a screen when it is shown, and later when the app has come to rest (`Driver.settle`).
+
+    Instead of `Screen._compositor_refresh`, which took a third of the tests' time. `Driver.screen` draws on its own.
+    """
+    if self is not self.app.screen or self not in painted:
+        painted.add(self)
+        paint(self)
+    else:
+        unpainted.add(self)
+        self._dirty_widgets.clear()
+        self.app._update_mouse_over(self)
 
 
 class Driver:
@@ -62,6 +85,9 @@ class Driver:
             assert time.monotonic() < end, "the app does not come to rest"
             await self.pilot.pause(0.02)
         await self.pilot.pause()
+        if (screen := self.app.screen) in unpainted:
+            unpainted.discard(screen)
+            paint(screen)
 
     async def until(self, text: str, patience_s: float = PATIENCE_S) -> str:
         """Wait until the screen shows this, whatever box breaks its lines; returns the screen as it is then."""

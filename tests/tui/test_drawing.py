@@ -29,6 +29,8 @@ from specchat.tui.textual_patches.compositing import DiffingCompositor, PartialU
 from specchat.tui.textual_patches.markdown import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
+pytestmark = pytest.mark.usefixtures("drawing_at_once")
+
 
 class Screen:
     """What a terminal would show: every update is written over what was there."""

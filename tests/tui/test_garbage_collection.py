@@ -18,6 +18,8 @@ from specchat.tui.services import event_pump
 from specchat.tui.services.event_pump import GarbageCollection
 from specchat.tui.widgets import mounted_page
 
+pytestmark = pytest.mark.usefixtures("drawing_at_once")
+
 
 class Clock:
     """The time of the running event loop, which passes only when a test says so."""

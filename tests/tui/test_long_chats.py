@@ -15,6 +15,8 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
 
+pytestmark = pytest.mark.usefixtures("drawing_at_once")
+
 
 def turns_of(count: int) -> list[Turn]:
     """Questions and answers in turn, each saying its number."""

@@ -25,6 +25,8 @@ from specchat.tui import textual_patches
 from specchat.tui.textual_patches.compositing import DiffingCompositor
 from specchat.tui.textual_patches.fixed_app import key_of_character
 
+pytestmark = pytest.mark.usefixtures("drawing_at_once")
+
 TUI = Path(specchat.tui.__file__).parent
 
 
