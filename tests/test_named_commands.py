@@ -182,7 +182,8 @@ def test_a_command_that_does_not_exist_is_noticed(line: str, wrong: str) -> None
 
 def test_every_slash_command_that_is_named_exists() -> None:
     spans = {page: re.findall(r"`(/[^`]+)`", page.read_text(encoding="utf-8")) for page in PAPERS}
-    texts = {**spans, **{file: strings(file) for file in SOURCES if "tui" in file.parts and file.suffix == ".py"}}
+    of_the_app = [file for file in SOURCES if "tui" in file.relative_to(ROOT).parts and file.suffix == ".py"]
+    texts = {**spans, **{file: strings(file) for file in of_the_app}}
     slashed = re.compile(r"(?<![\w/.<~:}\"'*)-])/([a-z]+)(?![/.\w*-])")
     named = {(file.name, word) for file, found in texts.items() for text in found for word in slashed.findall(text)}
     assert {word for _, word in named} > {"serve", "learn", "train", "race"}
