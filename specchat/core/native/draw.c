@@ -181,8 +181,11 @@ static Winner winner_near(const Row *row, float least, uint64_t key) {
 /* The winner among all. Those that are not near need more noise than they nearly ever have. */
 static int winner_of_all(Row *row, uint64_t key) {
     float least = score_reaching(row->maxima, NULL, row->blocks, row->blocks < SURELY ? row->blocks : SURELY);
+    bool forbids_most = least == -INFINITY;
+    if (forbids_most) least = -FLT_MAX;
     look_at(row, least);
     Winner winner = winner_near(row, least, key);
+    if (forbids_most) return winner.token; /* all that may be drawn is near */
     winner.most = least;
     winner.bits = least_bits(winner.score - (double)least);
     for (int block = 0; block < row->blocks; block++) {
