@@ -25,7 +25,7 @@ QUESTIONS = (
     "Write a short letter that thanks a neighbour for watering the plants.",
     "How do I plan a week of meals on a small budget?",
 )
-CHAIN = {"drafter": "hydra", "policy": "chain", "controller": "fixed", "nodes": 4, "depth": 4, "max_tokens": 64}
+CHAIN = {"drafter": "hydra", "policy": "chain", "controller": "fixed", "nodes": 4, "depth": 4, "max_tokens": 24}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def replies(pair, trained, **settings):
 
 def test_the_shipped_drafter_is_accepted_and_a_shuffled_one_is_not(pair, tmp_path):
     shipped = next(one for one in pair.resources.trained.fitting if one.name == "smol-hydra")
-    plain, _ = replies(pair, TrainedDrafters(), controller="off", max_tokens=64)
+    plain, _ = replies(pair, TrainedDrafters(), controller="off", max_tokens=24)
     texts, tau = replies(pair, TrainedDrafters(fitting=(shipped,)), **CHAIN)
     assert texts == plain
     assert tau > 1.4, "1.5 to 1.6 on questions of benches"
@@ -71,7 +71,7 @@ def test_the_shipped_drafter_is_accepted_and_a_shuffled_one_is_not(pair, tmp_pat
 
 def test_what_was_read_comes_back_with_the_states_that_the_drafter_needs(pair, tmp_path):
     """From the disk, and by turns with another text: the same text, guessed as well, and nothing is read twice."""
-    text = "Rain falls on the hills, and the river carries it down to the sea again. " * 30
+    text = "Rain falls on the hills, and the river carries it down to the sea again. " * 12
     prompts = [pair.vocabulary.encode_chat([{"role": "user", "content": q + text}]) for q in QUESTIONS[:2]]
     target = pair.target.model
 

@@ -23,11 +23,11 @@ REFERENCE = json.loads(Path(__file__).with_name("reference.json").read_text())
 REPLIES = [pytest.param(entry, id=entry["prompt"][:24]) for entry in REFERENCE["replies"]]
 
 SPECULATING = {"drafter": "prompt_lookup", "policy": "expansion", "width": 2, "depth": 5, "nodes": 8}
-GUIDED = {"drafter": "prompt_lookup", "policy": "chain", "nodes": 12, "depth": 12, "width": 1}
+GUIDED = {"drafter": "prompt_lookup", "policy": "chain", "nodes": 24, "depth": 24, "width": 1}
 """With the recorded reply as its reference, a whole reply takes a few passes, and a token that differs ends a path."""
 
 PLAIN = {"controller": "off"}
-TOKENS = 16
+TOKENS = 10
 """Of 64 that are recorded, where passes read few tokens: one in float32 takes 60 ms."""
 
 
@@ -64,12 +64,13 @@ def test_greedy_says_what_transformers_generate_says(loaded, vocabulary, entry):
     assert said.text == loaded.tokenizer.decode(said.tokens, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("entry", REPLIES[3:5])
-@pytest.mark.parametrize("how", [SPECULATING, PLAIN])
-def test_guesses_from_the_text_and_none_say_the_same(loaded, vocabulary, entry, how):
+@pytest.mark.parametrize(("number", "how"), [(3, PLAIN), (4, SPECULATING), (8, SPECULATING)])
+def test_guesses_from_the_text_and_none_say_the_same(loaded, vocabulary, number, how):
+    entry = REFERENCE["replies"][number]
     said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=TOKENS, **how)
     assert said.tokens == entry["reply_tokens"][:TOKENS]
     assert (said.ledger.drafted > 0) is (how is SPECULATING)
+    assert (said.ledger.accepted > 0) is (number == 8), "sometimes it is right"
 
 
 @pytest.mark.parametrize("entry", REPLIES[8:10])
@@ -78,12 +79,6 @@ def test_the_same_seed_says_the_same_with_speculation_on_and_off(loaded, vocabul
     texts = [reply(loaded, vocabulary, entry["prompt_tokens"], 11, **sampling, **how) for how in (SPECULATING, PLAIN)]
     assert texts[0].tokens == texts[1].tokens
     assert texts[0].ledger.drafted > 0
-
-
-def test_speculation_is_sometimes_right(loaded, vocabulary):
-    entry = REFERENCE["replies"][8]
-    said = reply(loaded, vocabulary, entry["prompt_tokens"], max_tokens=40, **SPECULATING)
-    assert said.ledger.accepted > 0
 
 
 @pytest.mark.parametrize("entry", REPLIES)
