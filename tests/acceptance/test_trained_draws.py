@@ -15,6 +15,7 @@ from contracts.tiny_networks import tiny_resources
 from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.bench.rule_table import ENDS
 from specchat.core.budget import Budget
+from specchat.core.noise import Noise
 from specchat.core.sampling import Sampling, law, penalise
 from specchat.core.tree import ROOT, DrawKind, Guess, TokenTree
 from specchat.decoding.assemble import assemble
@@ -77,8 +78,10 @@ def test_draws_are_distributed_as_they_say(name, kind):
     """At the root and below it; without replacement none comes twice, nor one that cannot be guessed."""
     for path in ((), (1,)):
         seen, q = Counter(), None
+        _, context, tree, node = proposed(name, path, kind, Sampling(temperature=0.8), width=V)
         for seed in range(100):
-            said, *_ = proposed(name, path, kind, Sampling(temperature=0.8), seed, width=V)
+            context.noise = Noise(seed)
+            (said,) = drafter(name).propose(tree, [node], V, context)
             q, tokens = said[0].q, [guess.token for guess in said]
             assert sorted(tokens) == list(range(known(name))) if kind is DrawKind.WOR else len(tokens) == V
             seen[tuple(tokens[:2])] += 1

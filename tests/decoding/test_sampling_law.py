@@ -55,8 +55,10 @@ from specchat.trees import TREE_POLICIES
 
 V = 5
 LENGTH = 3
-SEEDS = 300
+SEEDS = 200
 LAW = {"vocab_size": V, "memory": 2, "sharpness": 0.9}
+NOISE = 2.0
+"""The draft's law is far from the target's: a mistake shows in a third of the replies that a near one takes."""
 PROMPT = [3, 1, 3]
 WARM = Sampling(temperature=0.8)
 TRUNCATED = Sampling(0.8, 4, 0.9, 0.05, 1.2, 0.2, 0.1)
@@ -72,11 +74,11 @@ def target():
 
 
 def draft():
-    return scripted_draft(**LAW)
+    return scripted_draft(**LAW, noise=NOISE)
 
 
 def says_draft(text):
-    return draft_says(**LAW)(text)
+    return draft_says(**LAW, noise=NOISE)(text)
 
 
 @cache
@@ -122,8 +124,15 @@ def test_plain_decoding_samples_from_the_target(rule, sampling):
 PQ_RULES = [rule for rule in lossless_rules() if make_rule(rule.values[0]).wanted is not DrawKind.POINT]
 SPEAKING = [drafter for drafter in every(DRAFTERS) if drafter.id != "none"]
 SAMPLERS = [drafter for drafter in SPEAKING if len(choose(drafter.id, Settings()).draw_kinds) > 1]
-DRAWING = [one for one in SAMPLERS if not one.values[0].needs_weights or one.id == "hydra"]
-"""Trained networks share one drafter."""
+DRAWING = [
+    one
+    for one in SAMPLERS
+    if one.id == "hydra" or not (one.values[0].needs_weights or one.values[0].needs_shipped_head)
+]
+"""Trained networks share one drafter; tests/acceptance/test_trained_draws.py looks at the draws of each."""
+
+REPLIES = 25
+"""Of each combination: 300 of each drafter, 175 of each policy and 525 of each rule."""
 
 
 def test_speculation_samples_from_the_target():
@@ -131,30 +140,38 @@ def test_speculation_samples_from_the_target():
 
     tests/acceptance/test_policy_laws.py tries every policy and rule exactly.
     """
-    texts = pooled(lambda rule: rule)
-    assert min(map(len, texts.values())) >= 300
+    texts = pooled()
+    assert min(map(len, texts.values())) >= 175
     plausible = {method: worst(said) for method, said in texts.items()}
     assert {method: p for method, p in plausible.items() if p <= PLAUSIBLE} == {}
 
 
-def test_a_lossy_rule_in_place_of_one_would_be_noticed_in_the_same_samples():
-    """Where `lenient` judges instead of `multi_step`, as many replies of the same combinations follow another law."""
-    said = pooled(lambda rule: ACCEPTANCE_RULES["lenient"] if rule.name == "multi_step" else None)["rule lenient"]
-    assert len(said) >= 300
+def test_a_lossy_rule_would_be_noticed_in_the_same_samples():
+    """Where `lenient` judges, as many replies with the draft model follow another law."""
+    said = pooled("draft_model", ACCEPTANCE_RULES["lenient"])["all"]
+    assert len(said) == len(TREE_POLICIES) * REPLIES
     assert worst(said) < ABSURD
 
 
-def pooled(instead: Callable[[Method], Method | None]) -> dict[str, list[list[int]]]:
-    """Few replies of each combination by the methods in it; `instead`: which rule judges, or None to leave it out."""
+def pooled(only: str | None = None, instead: Method | None = None) -> dict[str, list[list[int]]]:
+    """Few replies of each combination by the methods in it.
+
+    Args:
+        only: a drafter, the others being left out.
+        instead: judges in the place of the rules.
+    """
     texts: dict[str, list[list[int]]] = defaultdict(list)
     for number, row in enumerate(covering(DRAWING, every(TREE_POLICIES), PQ_RULES)):
-        drafter, policy, listed = row.values
-        if (rule := instead(listed)) is None:
-            continue
-        speculative = engine(lambda: make_drafter(drafter, draft(), V), make_policy(policy), make_rule(rule))  # noqa: B023
-        said = sample(speculative, seeds=38, first=38 * number)
-        for method in ("all", f"drafter {drafter.name}", f"policy {policy.name}", f"rule {rule.name}"):
-            texts[method] += said
+        drafter, policy, rule = row.values
+        if only in (None, drafter.name):
+            speculative = engine(
+                lambda: make_drafter(drafter, draft(), V),  # noqa: B023
+                make_policy(policy),
+                make_rule(instead or rule),
+            )
+            said = sample(speculative, seeds=REPLIES, first=100 * number)
+            for method in ("all", f"drafter {drafter.name}", f"policy {policy.name}", f"rule {rule.name}"):
+                texts[method] += said
     return texts
 
 
@@ -224,7 +241,7 @@ def test_the_listed_policies_keep_draws_what_they_say_they_are(policy, wanted):
     speculator = engine(
         lambda: make_drafter(drafter, draft(), V), make_policy(policy), Residual(wanted), Budget(3, 2, 3)
     )
-    assert worst(sample(speculator, TRUNCATED, 120), TRUNCATED) > PLAUSIBLE
+    assert worst(sample(speculator, TRUNCATED, 80), TRUNCATED) > PLAUSIBLE
 
 
 def test_points_alone_make_the_residual_rule_follow():
@@ -259,7 +276,7 @@ def top(q: torch.Tensor) -> torch.Tensor:
 MISTAKES = {
     "one draw for all positions": (
         engine(lambda: Proposing(counting_up), make_policy(TREE_POLICIES["chain"]), OneDraw()),
-        300,
+        150,
     ),
     "first token by argmax": (
         engine(
@@ -267,12 +284,12 @@ MISTAKES = {
             make_policy(TREE_POLICIES["chain"]),
             ArgmaxFirst(make_rule(ACCEPTANCE_RULES["follow"])),
         ),
-        300,
+        100,
     ),
-    "q flattened": (engine(drawing(misreport=flat), AllOfThem(), Residual(DrawKind.IID), WIDTH_3), 300),
-    "q sharpened": (engine(drawing(misreport=top), AllOfThem(), Residual(DrawKind.IID), WIDTH_3), 300),
-    "coins used again": (engine(drawing(), AllOfThem(), StaleCoins(DrawKind.IID), Budget(9, 2, 1)), 1000),
-    "no residual": (engine(drawing(), AllOfThem(), ForgetsResidual(DrawKind.IID), WIDTH_3), 1000),
+    "q flattened": (engine(drawing(misreport=flat), AllOfThem(), Residual(DrawKind.IID), WIDTH_3), 100),
+    "q sharpened": (engine(drawing(misreport=top), AllOfThem(), Residual(DrawKind.IID), WIDTH_3), 250),
+    "coins used again": (engine(drawing(), AllOfThem(), StaleCoins(DrawKind.IID), Budget(9, 2, 1)), 600),
+    "no residual": (engine(drawing(), AllOfThem(), ForgetsResidual(DrawKind.IID), WIDTH_3), 400),
 }
 """Parts with a mistake, and after how many replies it is certain."""
 
