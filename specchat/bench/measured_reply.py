@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,9 @@ def ratio_of_totals(above: Sequence[float], below: Sequence[float], seed: int = 
     value = sum(above) / sum(below)
     if count == 1:
         return Interval(value)
-    chance = random.Random(seed)
-    ratios: list[float] = []
-    for _ in range(_RESAMPLES):
-        drawn = chance.choices(range(count), k=count)
-        ratios.append(sum(above[i] for i in drawn) / sum(below[i] for i in drawn))
-    ratios.sort()
+    drawn = np.random.default_rng(seed).integers(count, size=(_RESAMPLES, count))
+    totals = (np.asarray(part, np.float64)[drawn].sum(axis=1) for part in (above, below))
+    ratios = np.sort(np.divide(*totals)).tolist()
     return Interval(value, _quantile(ratios, 0.025), _quantile(ratios, 0.975))
 
 
