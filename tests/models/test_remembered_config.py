@@ -174,12 +174,14 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
     assert remembered_config(folder) is None
 
 
-def test_a_model_is_loaded_again_without_what_transformers_needs_for_configurations(tmp_path):
+def test_a_model_is_loaded_again_without_what_transformers_needs_for_configurations(preloaded, tmp_path):
     folder = tiny_folder(tmp_path / "model")
     first = load_model(ModelSpec("m", (PathSource(folder),)), folder, torch.device("cpu"), "int4", kernels="torch")
     program = f"""
 import sys
 from pathlib import Path
+for name in [name for name in sys.modules if name.startswith("transformers.models.llama")]:
+    del sys.modules[name]
 import torch
 from specchat.config import ModelSpec, PathSource
 from specchat.models.model_loading import load_model

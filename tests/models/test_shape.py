@@ -53,7 +53,7 @@ def test_the_rotation_is_the_one_of_transformers(kind, head_dim):
     torch.testing.assert_close(kind.rotations(40)[:, 0].imag, sine[0, :, :half], rtol=1e-6, atol=1e-6)
 
 
-def test_no_network_of_transformers_is_imported():
+def test_no_network_of_transformers_is_imported(preloaded):
     program = """
 import sys
 from transformers import LlamaConfig

