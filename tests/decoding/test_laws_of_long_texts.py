@@ -17,7 +17,7 @@ from specchat.trees import TREE_POLICIES
 
 V = 4
 LENGTH = 3
-SEEDS = 200
+SEEDS = 80
 WARM = Sampling(temperature=0.8)
 PROMPT = [i * i % 7 % V for i in range(96)]
 MEMORY = 64
