@@ -188,7 +188,7 @@ class Settings:
         Method options come as `"METHOD.OPTION": value` under `method_options`; the method's own table
         checks them, since this list does not know the methods.
         """
-        return dataclasses.replace(self, **{name: self._checked(name, value) for name, value in changes.items()})
+        return dataclasses.replace(self, **{name: self.checked(name, value) for name, value in changes.items()})
 
     def changed_live(self, changes: Mapping[str, Any]) -> Settings:
         """The same while a pair is in use: refuses to change what takes effect only when one is loaded."""
@@ -205,7 +205,8 @@ class Settings:
         prefix = method + "."
         return {key.removeprefix(prefix): v for key, v in self.method_options.items() if key.startswith(prefix)}
 
-    def _checked(self, name: str, value: Any) -> Any:
+    def checked(self, name: str, value: Any) -> Any:
+        """The value of a setting as these settings would hold it; UsageError if it is unknown or out of range."""
         if name == "stop":
             strings = [value] if isinstance(value, str) else value
             if not isinstance(strings, list | tuple) or not all(isinstance(s, str) and s for s in strings):

@@ -24,6 +24,7 @@ _WORDS = {
     list: "a list",
     date: "a date",
 }
+_UNCHANGED = Settings()
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
@@ -95,7 +96,7 @@ class TableLocation:
             allowed = option.range_text()
             self.typed(key, value, _KINDS[option.kind], f" ({allowed})" if allowed else "")
         try:
-            return getattr(Settings().but({key: value}), key)
+            return _UNCHANGED.checked(key, value)
         except UsageError as error:
             named = "" if key in str(error) else f" {_shown(key)}:"
             raise ConfigError(f"{self.where(key)}{named} {error}") from None
