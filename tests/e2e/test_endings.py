@@ -53,7 +53,8 @@ def is_engine(pid: int) -> bool:
 
 def hang_up(terminal: Terminal) -> list[int]:
     """Close our side of the terminal, without a signal; the processes that should end."""
-    family = [terminal.process.pid, *descendants(terminal.process.pid)]
+    app = os.tcgetpgrp(terminal.process.child_fd)  # with `preloaded_app` it is no child of the terminal's process
+    family = [app, *descendants(app)]
     terminal.process.ptyproc.fileobj.close()
     terminal.process.closed = terminal.process.ptyproc.closed = True
     return family
@@ -89,7 +90,9 @@ def test_a_terminal_closed_while_the_app_starts_leaves_nothing_behind(terminals,
     ],
     ids=["reply", "pairs", "chats", "race", "typing"],
 )
-def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(terminals, keys: str, shown: str) -> None:
+def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(
+    preloaded_app: None, terminals, keys: str, shown: str
+) -> None:
     terminals.append(Terminal([*SCRIPTED, "--max-tokens", "100000"]))
     assert shown not in terminals[0].until(ready)
     terminals[0].type(keys)
@@ -122,7 +125,7 @@ else:
     assert terminals[0].gone(PATIENCE_S) == 128 + signal.SIGTERM
 
 
-def test_sigquit_leaves_the_terminal_in_order() -> None:
+def test_sigquit_leaves_the_terminal_in_order(preloaded_app: None) -> None:
     chat = Listening(SCRIPTED)
     try:
         chat.until(ready)
