@@ -360,7 +360,7 @@ def test_a_draft_model_that_says_what_the_target_says_has_learnt_all_there_is(mo
     assert min(sharp, flat) > 5 * right + 0.01, "any other law is further away"
 
 
-def fitted(model, corpus, folder, loss: str, tokens: int = 1200) -> Fitting:
+def fitted(model, corpus, folder, loss: str, tokens: int = 600) -> Fitting:
     schedule, about = Schedule(tokens, 0.0, 2e-2, 2000), {"loss": loss}
     network = draft_model(model, corpus)
     return Fitting(network, corpus, schedule, folder, V, STEPS, 4, 0, about, loss=Distillation(LOSSES[loss]))
