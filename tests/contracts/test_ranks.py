@@ -63,7 +63,7 @@ Build = Callable[[Any, int], Decoder]
 
 
 @pytest.fixture(scope="module")
-def ranks() -> Iterator[Ranks]:
+def ranks(preloaded_module) -> Iterator[Ranks]:
     """Two processes for all tests here: starting one takes as long as most of these."""
     started = start_here(("cpu", "cpu"), 1)
     yield started
@@ -276,7 +276,7 @@ def test_as_many_ranks_as_heads_of_keys_and_values_say_what_one_process_says(cou
             {"drafter": "draft_model", "rule": "traversal"},
         ):
             one, many = (
-                reply(model, draft, nodes=6, depth=3, temperature=0.8, max_tokens=24, **settings) for model in models
+                reply(model, draft, nodes=6, depth=3, temperature=0.8, max_tokens=12, **settings) for model in models
             )
             assert one.tokens == many.tokens
     finally:

@@ -520,7 +520,7 @@ def test_other_number_formats_say_what_they_say_here(dtype, tmp_path, monkeypatc
     engine.answer(Load(settings))
 
 
-def test_a_target_is_started_through_ssh(tmp_path, monkeypatch, capfd):
+def test_a_target_is_started_through_ssh(tmp_path, monkeypatch, capfd, preloaded):
     """An `ssh` that runs the command here: the second process is real."""
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
     add_tiny_pair(tmp_path)
