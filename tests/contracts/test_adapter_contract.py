@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 
 import pytest
 import torch
@@ -66,6 +67,16 @@ def truth(text, extra_rows, family):
     return torch.stack(said)
 
 
+@cache
+def said_by_networks(chosen, family, sizes):
+    """What the rows of the test below are to say, for all model paths."""
+    tree = random_tree(V, 8, 8)
+    one, other = adapter(chosen, sizes=dict(sizes)), adapter(chosen, 1, 5, dict(sizes))
+    root = [*PREFIX, tree.tokens[0]]
+    behind = truth([*root, *tree.path_tokens(4)], [one, other, None], family)
+    return torch.cat([behind, truth(root, [None], family)])
+
+
 @pytest.mark.parametrize(("family", "sizes"), [("llama", SIZES), ("gemma3_text", GEMMA)], ids=["llama", "gemma3"])
 @pytest.mark.parametrize("chosen", SETS.values(), ids=SETS.keys())
 def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path, chosen, family, sizes):
@@ -74,13 +85,12 @@ def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path
     extra_rows = [ExtraRow(4, MASK, adapter=one), ExtraRow(4, MASK, 0, other), ExtraRow(4, MASK, 1), ExtraRow(0, MASK)]
     model.prefill(PREFIX)
     said = model.read(tree, request=requested(extra_rows)).extra_row_logits
-    text = [*PREFIX, tree.tokens[0], *tree.path_tokens(4)]
-    expected = torch.cat([truth(text, [one, other, None], family), truth([*PREFIX, tree.tokens[0]], [None], family)])
+    expected = said_by_networks(tuple(chosen), family, tuple(sizes.items()))
     if path != "native":
         torch.testing.assert_close(said, expected, atol=2e-4, rtol=2e-4)
         return
     # Native products are rounded: what they say is much nearer to the truth than to saying nothing of the adapter.
-    without = torch.cat([truth(text, [None] * 3, family), truth([*PREFIX, tree.tokens[0]], [None], family)])
+    without = said_by_networks((), family, tuple(sizes.items()))
     assert (said[:2] - expected[:2]).norm() < 0.25 * (without[:2] - expected[:2]).norm()
     assert (said - expected).norm() < 0.1 * expected.norm()
 
