@@ -94,7 +94,7 @@ def test_what_the_seams_carry_never_changes_the_text(make_model, resources, sett
     target, draft = make_model(), make_model()
     if "cross_vocabulary" in named(settings):
         resources = dataclasses.replace(resources, draft_vocabulary=Backwards(V))
-    changes = {**TREE, **settings, "temperature": temperature}
+    changes = {**TREE, **settings, "temperature": temperature, "max_tokens": 8}
     said = collect(converse(target, draft, resources.vocabulary, resources, **changes).reply(PROMPT, 7))
     assert said.tokens == plain_reply(make_model, temperature)
     assert said.ledger.drafted > 0
@@ -102,7 +102,7 @@ def test_what_the_seams_carry_never_changes_the_text(make_model, resources, sett
 
 @cache
 def plain_reply(make_model, temperature):
-    return reply(make_model(), controller="off", temperature=temperature, max_tokens=12).tokens
+    return reply(make_model(), controller="off", temperature=temperature, max_tokens=8).tokens
 
 
 def test_every_plug_in_is_assembled():

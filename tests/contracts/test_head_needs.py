@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ SAMPLINGS = {
     "penalised": Sampling(repetition_penalty=1.4, presence_penalty=0.3),
     "warm": Sampling(temperature=0.8),
 }
+LENGTH = 12
 ALL_SAMPLINGS = pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS.keys())
 
 
@@ -89,8 +91,13 @@ def overheard(drafter: Any, rule: Any, sampling: Sampling, shown: HeadNeeds = FI
     target, context = Overheard(scripted_target()), context_for(sampling)
     context.shown = shown
     policy = make_policy(TREE_POLICIES["expansion"])
-    tokens, _ = speak(Speculator(target, drafter, policy, rule, Always(Budget(6, 3, 2))), 24, context)  # type: ignore[arg-type]
+    tokens, _ = speak(Speculator(target, drafter, policy, rule, Always(Budget(6, 3, 2))), LENGTH, context)  # type: ignore[arg-type]
     return target, tokens
+
+
+@cache
+def plain(sampling: Sampling) -> list[int]:
+    return plain_text(scripted_target(), LENGTH, sampling)
 
 
 @ALL_SAMPLINGS
@@ -98,7 +105,7 @@ def overheard(drafter: Any, rule: Any, sampling: Sampling, shown: HeadNeeds = FI
 def test_a_drafter_looks_at_no_more_than_it_says(method, sampling):
     target, tokens = overheard(make_drafter(method, scripted_draft()), make_rule(ACCEPTANCE_RULES["follow"]), sampling)
     assert target.beyond == []
-    assert tokens == plain_text(scripted_target(), 24, sampling)
+    assert tokens == plain(sampling)
 
 
 @ALL_SAMPLINGS
@@ -112,7 +119,7 @@ def test_a_drafter_that_looks_at_more_than_it_says_is_noticed_and_changes_no_tex
     drafter = make_drafter(DRAFTERS["token_recycling"])
     target, tokens = overheard(drafter, make_rule(ACCEPTANCE_RULES["follow"]), Sampling())
     assert set(target.beyond) == {"likeliest"}
-    assert tokens == plain_text(scripted_target(), 24)
+    assert tokens == plain(Sampling())
 
 
 def requested_needs(drafter: Any, sampling: Sampling, shown: HeadNeeds) -> HeadNeeds:

@@ -98,9 +98,9 @@ def test_after_keep_it_is_as_if_the_rest_had_never_been_read(subject, length):
 
 def test_many_rounds_in_a_row_keep_the_cache_right(subject):
     text, model = list(PREFIX), subject.model
-    for turn in range(8):
+    for turn in range(5):
         model.prefill(text[:-1])
-        tree = random_tree(V, 9, 10 + turn, root=text[-1])
+        tree = random_tree(V, 7, 10 + turn, root=text[-1])
         reading = model.read(tree)
         check(subject, reading, text[:-1], tree, range(len(tree)))
         path = deepest(tree)[: turn % 4]

@@ -65,8 +65,8 @@ def looped(target, draft, **settings):
 @each_row("policy", every(TREE_POLICIES))
 def test_the_text_is_the_sequential_loops_with_every_tree(policy, sampling, loop):
     speculator = looped(scripted_target(), scripted_draft(), loop=loop, policy=policy.name)
-    text, rounds = speak(speculator, 20, context_for(sampling))
-    assert text == plain_text(scripted_target(), 20, sampling)
+    text, rounds = speak(speculator, 12, context_for(sampling))
+    assert text == plain_text(scripted_target(), 12, sampling)
     assert all(round.tree.drafted <= TREE["nodes"] for round in rounds)
     assert speculator.state.reused + speculator.state.dropped == len(rounds) - 1
 

@@ -68,8 +68,8 @@ def test_pruning_in_the_middle_of_the_pass_never_changes_the_text(path, family, 
     pruner = Pruner(0, lambda nodes: [node for node in nodes if node % 4 == 0])
     drafter = make_drafter(DRAFTERS["draft_model"], draft, NETWORK_V)
     context = context_for(sampling, vocab_size=NETWORK_V)
-    text, rounds = speak(engine(subject.model, drafter, budget=Budget(9, 3, 3), on_layer=pruner), 24, context)
-    assert text == network_plain(subject.fresh(), 24, sampling)
+    text, rounds = speak(engine(subject.model, drafter, budget=Budget(9, 3, 3), on_layer=pruner), 16, context)
+    assert text == network_plain(subject.fresh(), 16, sampling)
     assert sum(round.accepted for round in rounds) > 0, "otherwise nothing but plain decoding was tried"
     kept_out = 0
     for round in rounds:

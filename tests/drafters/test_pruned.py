@@ -43,9 +43,9 @@ def conversed(network=None, **settings):
 
 
 def test_a_narrower_network_drafts_and_the_text_stays():
-    conversation, drafter = conversed()
+    conversation, drafter = conversed(max_tokens=24)
     said = collect(conversation.reply(PROMPT, 7))
-    plain, _ = conversed(controller="off")
+    plain, _ = conversed(controller="off", max_tokens=24)
     assert said.tokens == collect(plain.reply(PROMPT, 7)).tokens
     assert said.ledger.draft_passes == drafter.passes > 0
     assert drafter._drafting._model.network.shape.inner == 32
@@ -58,10 +58,10 @@ def test_a_narrower_network_drafts_and_the_text_stays():
 )  # fmt: skip
 def test_the_groups_that_are_named_are_left_out_and_the_text_stays(groups, sizes):
     network = tiny_network("llama", hidden_size=64)
-    settings = {"method_options": {"pruned.groups": groups, "pruned.ratio": 0.5}}
+    settings = {"method_options": {"pruned.groups": groups, "pruned.ratio": 0.5}, "max_tokens": 24}
     conversation, drafter = conversed(network, **settings)
     said = collect(conversation.reply(PROMPT, 7))
-    plain, _ = conversed(network, controller="off")
+    plain, _ = conversed(network, controller="off", max_tokens=24)
     assert said.tokens == collect(plain.reply(PROMPT, 7)).tokens
     assert said.ledger.drafted > 0
     shape = drafter._drafting._model.network.shape
@@ -79,7 +79,7 @@ def test_after_another_ratio_was_set_it_is_learnt_for_the_new_network_and_the_ol
 
     def drafter_with(state, **options):
         given = {"pruned.recover": 2, "pruned.samples": 4, **options}
-        conversation, drafter = conversed(network, method_options=given, max_tokens=150)
+        conversation, drafter = conversed(network, method_options=given, max_tokens=130)
         drafter.restore_state(state)
         collect(conversation.reply(PROMPT, 7))
         pieces = 0
@@ -122,7 +122,7 @@ def test_importance_is_measured_while_idle_and_the_ranking_kept_for_the_next_ses
 
 
 def test_what_was_learnt_back_is_kept_with_the_ranking_and_the_text_stays():
-    learning = {"method_options": {"pruned.recover": 2, "pruned.samples": 4}, "max_tokens": 300}
+    learning = {"method_options": {"pruned.recover": 2, "pruned.samples": 4}, "max_tokens": 130}
     conversation, drafter = conversed(**learning)
     text = collect(conversation.reply(PROMPT, 7)).tokens
     while drafter.idle(time.monotonic() + 60):

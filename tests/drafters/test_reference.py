@@ -10,7 +10,7 @@ from specchat.core.tree import DrawKind, Guess
 from specchat.drafters import DRAFTERS, REFERENCE
 from specchat.drafters.reference import ExpectedReply, _joined
 
-SEED, LENGTH = 7, 40
+SEED, LENGTH = 7, 28
 
 
 def written(reference: list[int], **settings: object) -> Reply:

@@ -99,7 +99,7 @@ def rounds(resources, vocab_size=23, prompt=(3, 5, 7, 3, 5, 9, 3, 5), **changes)
     """The rounds of a reply over chains of the window's length, or as deep as is said."""
     options = {f"specdiff.{key}": changes.pop(key) for key in ("order", "steps", "window") if key in changes}
     depth = changes.pop("depth", options.get("specdiff.window", 8))
-    chosen = {"policy": "chain", "nodes": depth, "depth": depth, "width": 1, "max_tokens": 40, **changes}
+    chosen = {"policy": "chain", "nodes": depth, "depth": depth, "width": 1, "max_tokens": 20, **changes}
     conversation = converse(
         target(vocab_size),
         resources=resources,
@@ -238,7 +238,7 @@ def test_no_window_from_left_to_right_holds_a_token_behind_a_mask(resources, mon
 def test_the_text_is_that_of_plain_decoding(resources, order, steps):
     for temperature in (0.0, 0.8):
         said = rounds(resources(5), 5, PROMPT, order=order, steps=steps, temperature=temperature, window=4, top_p=1.0)
-        plain = plain_text(target(5), 40, Sampling(temperature=temperature), prompt=PROMPT)
+        plain = plain_text(target(5), 20, Sampling(temperature=temperature), prompt=PROMPT)
         assert said.tokens == plain
         assert sum(round.accepted for round in said.rounds) > 0
 

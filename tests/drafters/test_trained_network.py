@@ -24,11 +24,16 @@ TRAINED = [
     method for method in every(DRAFTERS) if method.values[0].needs_weights and not method.values[0].in_target_pass
 ]
 PROMPT = [3, 5, 9, 5, 3, 7, 9, 2, 5, 3, 11, 4]
-CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 24}
+CHAIN = {"policy": "chain", "controller": "fixed", "nodes": 3, "depth": 3, "width": 1, "max_tokens": 16}
+
+
+@cache
+def weights():
+    return own_decoder(shared_network("llama"), 256)
 
 
 def a_target():
-    return own_decoder(shared_network("llama"), 256)
+    return weights().with_new_cache()
 
 
 def conversed(target, trained, **settings):
@@ -128,7 +133,7 @@ def test_after_an_edit_it_drafts_as_if_the_text_had_always_been_so(method):
     trained = all_tiny_trained(target, share=1.0)
 
     def drafts(*prompts):
-        conversation = conversed(target.with_new_cache(), trained, drafter=method.name, max_tokens=10)
+        conversation = conversed(target.with_new_cache(), trained, drafter=method.name, max_tokens=7)
         for prompt in prompts:
             rounds = collect(conversation.reply(prompt, 7)).rounds
         return [(round.tree.tokens, round.tree.parents) for round in rounds[2:]]
