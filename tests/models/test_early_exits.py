@@ -145,7 +145,7 @@ def drafted(folder, sure: str, **settings):
 
 
 def test_exits_move_down_and_fewer_layers_are_computed_as_the_probability_asked_for_falls(folder):
-    found = [drafted(folder, sure, max_tokens=60)[1] for sure in ("0.9", "0.2", "0.15", "0.1", "0")]
+    found = [drafted(folder, sure, max_tokens=30)[1] for sure in ("0.9", "0.2", "0.15", "0.1", "0")]
     mean = [sum(depth * count for depth, count in one.left_at.items()) / one.left_at.total() for one in found]
     assert mean[0] == 4.0 > mean[1] > mean[2] > mean[3] > mean[4] == 1.0
     layers = [one.counters.node_layers / one.counters.rows for one in found]

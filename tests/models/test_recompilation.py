@@ -6,7 +6,7 @@ import pytest
 import torch
 from contracts.kit import Letters
 from cuda_graph_stand_in import FrozenRecorder
-from test_choose_cuda import Repeating
+from test_choose_cuda import Repeating, leave_guards_unmeasured
 from test_cuda_graphs import assert_same, bush, chain, eager
 from test_decoder import V, prompt, source_of
 from torch._dynamo.utils import counters
@@ -24,6 +24,7 @@ from specchat.models.model_loading import Loaded
 @pytest.fixture
 def no_variants(monkeypatch):
     """Dynamo as in a new process, with nothing compiled."""
+    leave_guards_unmeasured(monkeypatch)
     torch._dynamo.reset()
     counters.clear()
     yield
