@@ -95,16 +95,6 @@ KINDS = 4
 """Kinds of attention there is room for; decoder.h has the same number."""
 
 
-class CText(ctypes.Structure):
-    """`Text` of decoder.h."""
-
-    _fields_ = [
-        *[(name, ctypes.c_void_p) for name in ("keys", "values")],
-        *[(name, ctypes.c_int32) for name in ("capacity", "common", "first", "rows", "tapped")],
-        *[(name, ctypes.c_void_p) for name in ("tap_of", "taps")],
-    ]
-
-
 class CRows(ctypes.Structure):
     """`Rows` of decoder.h."""
 

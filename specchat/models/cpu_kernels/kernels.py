@@ -185,17 +185,9 @@ class Kernels:
         about = which.buffer_info()[0], len(which), room, room_bytes, place
         self._done(self._library.gather_outputs(ctypes.byref(product), *about))
 
-    def convolve(self, threads: int, convolution: Any) -> None:
-        """A convolution of each row's own ancestors; `convolution` as recurrence.h declares it, like those below."""
-        self._done(self._with_team(threads, self._library.recurrent_convolve, ctypes.byref(convolution)))
-
-    def scan(self, threads: int, scan: Any) -> None:
-        """What rows of a tree read of a recurrent layer's state, each after it was added."""
-        self._done(self._with_team(threads, self._library.recurrent_scan, ctypes.byref(scan)))
-
-    def follow(self, threads: int, following: Any) -> None:
-        """A recurrent layer's state after a path."""
-        self._done(self._with_team(threads, self._library.recurrent_follow, ctypes.byref(following)))
+    def recurrent(self, function: str, threads: int, about: Any) -> None:
+        """A step of a recurrent layer, by the name of a function and what it is `about`, as recurrence.h declares."""
+        self._done(self._with_team(threads, getattr(self._library, function), ctypes.byref(about)))
 
     def time_phases(self, threads: int, timed: bool) -> None:
         """Time the phases of what follows, or no longer; forget what was timed."""

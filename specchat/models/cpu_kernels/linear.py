@@ -39,7 +39,7 @@ class GrowingHead:
         self.block_bytes = groups * (LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2)
         self._blocks = torch.zeros(0, dtype=torch.uint8)
         self._forked = False  # another head has the same blocks
-        self._c = CDecoder()
+        self.as_c = CDecoder()  # the head for C, checked; valid until rows are added
         self.rows = 0
 
     def __len__(self) -> int:
@@ -68,14 +68,9 @@ class GrowingHead:
         norm = pointer("a norm", self._norm, torch.float32, len(self._norm))
         numbers = pointer("a head", data, torch.uint8, len(data))
         head = CProduct(len(self._norm), rows, *self._kind, len(data), numbers, None)
-        self._c = CDecoder(hidden=len(self._norm), vocab_size=rows, epsilon=self._epsilon, norm=norm, head=head)
-        self._kernels.check("head_alone_check", self._c)
+        self.as_c = CDecoder(hidden=len(self._norm), vocab_size=rows, epsilon=self._epsilon, norm=norm, head=head)
+        self._kernels.check("head_alone_check", self.as_c)
         self.rows = rows
-
-    @property
-    def as_c(self) -> CDecoder:
-        """The head for C, checked; valid until rows are added."""
-        return self._c
 
     def scores(self, states: Tensor) -> HeadOutput:
         states = states.to("cpu", torch.float32).contiguous()
@@ -83,7 +78,7 @@ class GrowingHead:
         said = LogitsBuffer(len(states), self.rows, reads, SpareMemory(0), highest=True, logsumexp=True)
         if len(states):
             given = pointer("states", states, torch.float32, len(states), len(self._norm))
-            self._kernels.head(self._threads, self._c, given, len(states), said)
+            self._kernels.head(self._threads, self.as_c, given, len(states), said)
         return said
 
 

@@ -6,7 +6,6 @@ import ctypes
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -37,18 +36,6 @@ class _CLowRank(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True)
-class PassAdapters:
-    """The adapters of one pass; `table` is (adapters, layers, products) for C, and valid as long as they live."""
-
-    adapters: tuple[Adapter, ...]
-    table: Any
-
-    @property
-    def count(self) -> int:
-        return len(self.adapters)
-
-
 class AdapterTables:
     """Turns adapters into what C reads, once for each adapter. They live as long as the adapters."""
 
@@ -57,11 +44,12 @@ class AdapterTables:
         self._sizes = sizes_of(shape)
         self._made: WeakKeyDictionary[Adapter, tuple[Factors, bytes]] = WeakKeyDictionary()
 
-    def of(self, extra_rows: Sequence[ExtraRow], rows: int) -> tuple[PassAdapters | None, Tensor | None]:
+    def of(self, extra_rows: Sequence[ExtraRow], rows: int) -> tuple[Any, Tensor | None]:
         """The adapters of a pass with so many rows, the extra rows last; and which of them acts on which row.
 
         Returns:
-            The adapters, and (rows,) int32, −1 for rows without one; None and None where no extra row names one.
+            (adapters · layers · products) for C, which lives as long as the adapters, and (rows,) int32, −1 for rows
+            without one; None and None where no extra row names one.
 
         Raises:
             ModelError: an adapter that does not fit the network.
@@ -71,8 +59,7 @@ class AdapterTables:
             return None, None
         tables = b"".join(self._table(adapter) for adapter in adapters)
         which = torch.tensor([-1] * (rows - len(extra_rows)) + acting(extra_rows, adapters), dtype=torch.int32)
-        table = (_CLowRank * (len(tables) // ctypes.sizeof(_CLowRank))).from_buffer_copy(tables)
-        return PassAdapters(adapters, table), which
+        return (_CLowRank * (len(tables) // ctypes.sizeof(_CLowRank))).from_buffer_copy(tables), which
 
     def _table(self, adapter: Adapter) -> bytes:
         if adapter not in self._made:
@@ -165,7 +152,8 @@ class PassRows:
         self._positions, self._places = array("i", plan.positions), array("i", plan.written)
         self._keys, self._values = running.cache.room_for(self._end, like)
         self._left_out = left_out(running.parts, running.cache)
-        self._adapters, self._adapter_of = adapters.of(running.extra_rows, plan.rows)
+        self._adapters = adapters_of(running.extra_rows)  # they live as long as C may read their table
+        self._table, self._adapter_of = adapters.of(running.extra_rows, plan.rows)
         self._whole = self._positions, self._places, self._seen, self._adapter_of
         if running.entries:
             self.follow(self.hidden, running.first_rows)
@@ -193,8 +181,8 @@ class PassRows:
         about.positions, about.places = self._positions.buffer_info()[0], self._places.buffer_info()[0]
         for kind, common, seen in zip(about.kind, self._common, self._seen, strict=False):
             kind.common, kind.mask = common, pointer("a mask", seen, torch.bool, rows, self._end)
-        if self._adapters is not None:
-            about.adapters, about.low_rank = self._adapters.count, ctypes.addressof(self._adapters.table)
+        if self._adapters:
+            about.adapters, about.low_rank = len(self._adapters), ctypes.addressof(self._table)
         about.adapter_of = maybe_pointer("which adapters act", self._adapter_of, torch.int32, rows)
         if taps is not None:
             about.tapped, (about.tap_of, about.taps) = len(taps.states), taps.addresses

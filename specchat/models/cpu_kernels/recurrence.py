@@ -131,7 +131,7 @@ class CompiledRecurrence:
             maybe_pointer("its bias", bias, _FLOAT, channels),
             out.data_ptr(),
         )
-        self._kernels.convolve(_THREADS, asked)
+        self._kernels.recurrent("recurrent_convolve", _THREADS, asked)
         return out
 
     def scan(self, above: array[int], state: Tensor | None, kept: Kept, inputs: ScanInputs) -> Tensor:
@@ -157,7 +157,7 @@ class CompiledRecurrence:
             *_addresses(kept, len(above), key_heads),
             *(out.data_ptr(), queries.data_ptr(), read.data_ptr()),
         )
-        self._kernels.scan(_THREADS, asked)
+        self._kernels.recurrent("recurrent_scan", _THREADS, asked)
         return out
 
     def follow(self, path: Sequence[int], state: Tensor | None, kept: Kept) -> Tensor:
@@ -170,7 +170,7 @@ class CompiledRecurrence:
             *_addresses(kept, count, key_heads),
             out.data_ptr(),
         )
-        self._kernels.follow(_THREADS, asked)
+        self._kernels.recurrent("recurrent_follow", _THREADS, asked)
         return out
 
 
