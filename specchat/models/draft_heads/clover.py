@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.device_copy import rows_of
-from specchat.core.drafting_networks import Ahead, Guessed
+from specchat.core.drafting_networks import Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, Over, WholeText
@@ -126,10 +126,6 @@ class CloverDrafting(Drafting):
         super().__init__(network.sizes.taps, given, self._reading)
         self._running = torch.empty(0)
         self._row_of: dict[int, int] = {}  # node → row of its running state
-
-    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
-        del ahead  # a step needs the tokens that were guessed before
-        return self._reading.begin(history)
 
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:

@@ -78,27 +78,15 @@ class TextInputs:
         self._compared, self._same = text, count
         return count - 1 not in self._skipped
 
-    def at(self, position: int) -> Tensor:
-        """(taps, width) states at a position where they still wait, else (d,) its row, for readers of one row."""
-        assert position < len(self._text), "this position is known"
-        for states in reversed(self._waiting):
-            if states.first <= position:
-                row = row_of(states.layers, self._taps, position - states.first)
-                there = row.dtype == torch.float32 and row.is_cpu  # asked every round: a copy to itself takes as long
-                return row if there else row.to("cpu", torch.float32)
-        return self._rows[position]
-
-    def host_row(self, position: int) -> HostRow | None:
-        """Where the states at a position lie for compiled code, if they still wait as they came."""
-        assert position < len(self._text), "this position is known"
-        for states in reversed(self._waiting):
-            if states.first <= position:
-                return host_row_of(states.layers, self._taps, position - states.first)
-        return None
-
     def for_c(self, position: int) -> HostRow | Tensor:
-        """Where the states at a position lie, or `at`."""
-        return self.host_row(position) or self.at(position)
+        """Where the states at a position lie, or (taps, width) a copy of them, where they still wait; else (d,) its
+        row."""
+        assert position < len(self._text), "this position is known"
+        for states in reversed(self._waiting):
+            if states.first <= position:
+                about = states.layers, self._taps, position - states.first
+                return host_row_of(*about) or row_of(*about).to("cpu", torch.float32)
+        return self._rows[position]
 
     def rows(self, first: int, end: int) -> Tensor:
         """(end − first, d) rows of these positions."""
@@ -299,7 +287,7 @@ class TextEntries:
 
 
 class Drafting:
-    """The base of a network that drafts, a `TrainedNetwork`; families override `begin` and `read`, and what differs."""
+    """The base of a network that drafts, a `TrainedNetwork`; families override `read`, and what differs."""
 
     depth = sys.maxsize
     one_pass = False
@@ -321,7 +309,8 @@ class Drafting:
         self._counted += count
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
-        raise NotImplementedError
+        assert self._text is not None, "a network that reads the text by itself begins by itself"
+        return self._text.begin(history)
 
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         raise NotImplementedError
@@ -418,9 +407,8 @@ class ParallelDrafting(Drafting):
         self._guessed: Guessed | None = None
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
-        del ahead  # one call answers everything
         self._guessed = None
-        return self._reading.begin(history)
+        return super().begin(history)
 
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:

@@ -238,7 +238,6 @@ class FalconDrafting(Drafting):
     @torch.inference_mode()
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         """Read what is new of the text, and its last block. There is none in a text of fewer than k + 1 tokens."""
-        del ahead  # the network reads one block of a node at a time
         self._block_of = {}
         end = len(history) - 1
         if end < self._k or not self._given.complete(history):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -99,7 +98,7 @@ class HydraDrafting(Drafting):
     def __init__(self, network: Hydra, given: DraftingInputs) -> None:
         super().__init__(network.sizes.taps, given)
         self.skip = given.skip
-        self._steps: HydraSteps = TorchSteps(network, given)
+        self._steps: TorchSteps | NativeSteps = TorchSteps(network, given)
         if isinstance(network.fuse, NativeLinear):  # on the target's threads, which have nothing else to do meanwhile
             self._steps = NativeSteps(NativeHydra(kernels_for(), given.threads, network), given)
         self._last = 0  # position of the token before the root
@@ -130,28 +129,8 @@ class HydraDrafting(Drafting):
         return self._steps.said(rows)
 
 
-class HydraSteps(Protocol):
-    """Rows of a tree, a token behind another row each, counted in the order they are read; and what follows each."""
-
-    def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
-        """Forget the last tree: read the root, a token behind this position of the text, and perhaps rows below it.
-
-        Returns:
-            The rows that were read.
-        """
-
-    def after(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        """Read tokens that follow these rows."""
-
-    def said(self, rows: Sequence[int]) -> Guessed:
-        """The guesses after these rows."""
-
-    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
-        """Forget the last tree; how compiled code reads one behind this position. See `TrainedNetwork`."""
-
-
 class TorchSteps:
-    """`HydraSteps` of a module."""
+    """Rows of a tree, a token behind another row each, counted in the order they are read; and what follows each."""
 
     def __init__(self, network: Hydra, given: DraftingInputs) -> None:
         self._network, self._given = network, given
@@ -159,6 +138,7 @@ class TorchSteps:
 
     @torch.inference_mode()
     def first(self, position: int, root: int, ahead: Ahead | None) -> list[Row]:
+        """Forget the last tree and read the root, behind this position of the text; the rows that were read."""
         self._states = self._step(self._given.text.rows(position, position + 1), [root])
         return [(-1, root)]
 
@@ -171,7 +151,7 @@ class TorchSteps:
     def said(self, rows: Sequence[int]) -> Guessed:
         return self._given.guessed(rows_of(self._states, rows))
 
-    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> None:
+    def compiled(self, position: int, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         return None
 
     def _step(self, inputs: Tensor, tokens: Sequence[int]) -> Tensor:
@@ -179,7 +159,10 @@ class TorchSteps:
 
 
 class NativeSteps:
-    """The same in C. The text's states are fused where a tree begins, not wherever they come from."""
+    """The same in C, perhaps with rows below the root at once.
+
+    The text's states are fused where a tree begins, not wherever they come from.
+    """
 
     def __init__(self, network: NativeHydra, given: DraftingInputs) -> None:
         self._network, self._given = network, given

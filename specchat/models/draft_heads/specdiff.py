@@ -151,7 +151,6 @@ class Denoising(Drafting):
 
     @torch.inference_mode()
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
-        del ahead  # the network reads the windows of one depth at a time
         self._block = {}
         kept = common_prefix(self._known, history)
         del self._known[kept:]
