@@ -250,23 +250,23 @@ def test_learning_that_was_cut_off_goes_on_to_the_same_weights(model, shard, tmp
     monkeypatch.setattr(fitting, "_CHECKPOINT_S", 0.0)
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
-    whole = fitted("hydra", model, shard, tmp_path / "whole", 4000)
+    whole = fitted("hydra", model, shard, tmp_path / "whole", 2000)
     whole.run(lambda standing: None)
 
     class Killed(BaseException):
         pass
 
     def kill(standing):
-        if standing.batches == 17:
+        if standing.batches == 9:
             monkeypatch.setattr(Fitting, "_save", lambda self: None)  # a sudden end writes nothing more
             raise Killed
 
     save = Fitting._save
     with pytest.raises(Killed):
-        fitted("hydra", model, shard, tmp_path / "parts", 4000).run(kill)
+        fitted("hydra", model, shard, tmp_path / "parts", 2000).run(kill)
     monkeypatch.setattr(Fitting, "_save", save)
-    again = fitted("hydra", model, shard, tmp_path / "parts", 4000)
-    assert again.standing.batches == 17
+    again = fitted("hydra", model, shard, tmp_path / "parts", 2000)
+    assert again.standing.batches == 9
     again.run(lambda standing: None)
     assert again.standing.curve == whole.standing.curve
     for one, other in zip(whole.network.parameters(), again.network.parameters(), strict=True):
@@ -310,8 +310,8 @@ def test_learning_ends_where_it_no_longer_helps(model, shard, tmp_path, monkeypa
     fit._schedule = Schedule(10**9, 0.0, 0.0, 500)  # a rate of 0 learns nothing
     assert fit.run(lambda standing: None).tokens < 3000
     (tmp_path / "whole").mkdir()
-    fit = fitted("hydra", model, shard, tmp_path / "whole", 6000, schedule=Schedule(6000, 0.0, 0.0, 500, further=True))
-    assert fit.run(lambda standing: None).tokens >= 6000, "a drafter that learns further goes through its schedule"
+    fit = fitted("hydra", model, shard, tmp_path / "whole", 3000, schedule=Schedule(3000, 0.0, 0.0, 500, further=True))
+    assert fit.run(lambda standing: None).tokens >= 3000, "a drafter that learns further goes through its schedule"
 
 
 def test_a_network_that_guesses_blocks_is_shown_less_and_less_of_what_it_misses(model, shard, tmp_path):
@@ -367,7 +367,7 @@ def test_an_interrupt_while_means_are_measured_leaves_the_weights_where_learning
     model, shard, tmp_path, monkeypatch
 ):
     def new():
-        return fitted("hydra", model, shard, tmp_path, 6000, schedule=Schedule(6000, 0.0, 4e-3, 2000, further=True))
+        return fitted("hydra", model, shard, tmp_path, 2000, schedule=Schedule(2000, 0.0, 4e-3, 2000, further=True))
 
     fit, measure, ended = new(), Fitting._measure, []
 
