@@ -10,11 +10,11 @@ from specchat.core.tree import DrawKind, Guess
 from specchat.drafters import DRAFTERS, REFERENCE
 from specchat.drafters.reference import ExpectedReply, _joined
 
-SEED, LENGTH = 7, 28
+SEED, LENGTH = 7, 40
 
 
-def written(reference: list[int], **settings: object) -> Reply:
-    conversation = converse(scripted_target(), scripted_draft(), max_tokens=LENGTH, nodes=8, depth=4, **settings)
+def written(reference: list[int], length: int = LENGTH, **settings: object) -> Reply:
+    conversation = converse(scripted_target(), scripted_draft(), max_tokens=length, nodes=8, depth=4, **settings)
     return collect(conversation.reply(PROMPT, SEED, reference=reference))
 
 
@@ -31,12 +31,12 @@ def from_reference(reply: Reply) -> int:
 @each_row("drafter", list(DRAFTERS))
 @each_row("temperature", [0.0, 0.8])
 def test_a_right_prediction_makes_longer_rounds_and_the_same_text(drafter: str, temperature: float) -> None:
-    plain = written([], drafter=drafter, temperature=temperature)
-    guided = written(plain.tokens, drafter=drafter, temperature=temperature)
+    plain = written([], 28, drafter=drafter, temperature=temperature)
+    guided = written(plain.tokens, 28, drafter=drafter, temperature=temperature)
     assert guided.tokens == plain.tokens
     assert guided.ledger.acceptance_length > 4
     assert guided.ledger.acceptance_length >= plain.ledger.acceptance_length
-    assert from_reference(guided) >= LENGTH * 0.6
+    assert from_reference(guided) >= 28 * 0.6
 
 
 @pytest.mark.parametrize("policy", ["chain", "best_first"])
