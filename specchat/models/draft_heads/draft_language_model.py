@@ -83,10 +83,6 @@ class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
         """Whether there is such a weight; nothing has a bias."""
         return part == "weight" and name in (("norm",) if layer is None else (*_MATRICES, *_NORMS))
 
-    def fused(self, features: Tensor) -> Tensor:
-        """(…, 0): it reads none of the target's states."""
-        return features[..., :0]
-
     def normed(self, states: Tensor) -> Tensor:
         return rms_normalize(states, self.sizes.epsilon) * self.norm
 

@@ -193,8 +193,8 @@ class DraftNetwork(nn.Module, Generic[S_co]):
         return self.normed(states)
 
     def fused(self, features: Tensor) -> Tensor:
-        """(…, d) input of the first step, from (…, taps, d) states of the target."""
-        raise NotImplementedError
+        """(…, d) input of the first step, from (…, taps, d) states of the target; (…, 0) where it reads none."""
+        return features[..., :0]
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         """(B, S − steps, d) states for each step, from (B, S, d) fused states and (B, S) tokens. Differentiable.
@@ -281,8 +281,9 @@ class TokenNetwork(DraftNetwork[S_co]):
 
     @property
     def token_product(self) -> nn.Module | None:
-        """The product of normed embeddings that steps read; None where they read `token_norm` times these."""
-        return None
+        """The product of normed embeddings that steps read, `token`; None where they read `token_norm` times these."""
+        product: nn.Module | None = getattr(self, "token", None)
+        return product
 
     @property
     def token_width(self) -> int:

@@ -63,10 +63,6 @@ class Hydra(DraftHead[HydraSizes]):
     def added(self) -> tuple[Tensor, ...]:
         return (self.down.weight,)
 
-    @property
-    def token_product(self) -> nn.Module:
-        return self.token
-
     def fed_back(self, states: Tensor) -> Tensor:
         """(…, d) input of the next step, from (…, d) states of this one."""
         back: Tensor = self.back(rms_normalize(states, self.sizes.epsilon))

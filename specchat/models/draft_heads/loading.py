@@ -101,10 +101,7 @@ def unrounded(numbers: Tensor, steps: Tensor) -> Tensor:
 
 
 def check_steps(name: str, entries: Mapping[str, TensorEntry], where: str) -> None:
-    """Refuse an int8 tensor whose steps are not there.
-
-    Args:
-        where: names the file.
+    """Refuse an int8 tensor of the file `where`.
 
     Raises:
         WeightsError: there are no steps, or they do not fit the matrix.

@@ -74,10 +74,6 @@ class Selector(DraftHead[SelectorSizes]):
     def added(self) -> tuple[Tensor, ...]:
         return self.down.weight, self.pair.weight
 
-    @property
-    def token_product(self) -> nn.Module:
-        return self.token
-
     def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states that the heads begin with, from the outputs of `fused` and `of_tokens`."""
         states = inputs + tokens

@@ -80,10 +80,6 @@ class SpecDiff(TokenNetwork[SpecDiffSizes]):
         return tuple(matrix for layer in self.stack for matrix in layer.added)
 
     @property
-    def token_product(self) -> nn.Module:
-        return self.token
-
-    @property
     def token_width(self) -> int:
         return self.sizes.width
 
@@ -91,10 +87,6 @@ class SpecDiff(TokenNetwork[SpecDiffSizes]):
     def masked(self) -> Tensor:
         """(width,) what stands in a masked place."""
         return rms_normalize(self.mask[0], self.sizes.epsilon)
-
-    def fused(self, features: Tensor) -> Tensor:
-        """(…, 0): it reads none of the target's states."""
-        return features[..., :0]
 
     def windows(self, tokens: Tensor, shown: Tensor, first: int = 0) -> Tensor:
         """(B, S − first, γ, width) states in the windows behind every token of (B, S) texts from `first` on.
