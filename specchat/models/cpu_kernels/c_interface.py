@@ -149,10 +149,11 @@ LAYER_READY = ctypes.CFUNCTYPE(_INTEGER, _INTEGER)
 
 
 def declare_functions(library: ctypes.CDLL) -> None:
+    checks = ("decoder", "hydra", "selector", "linear", "head_alone")
+    for name in (*(f"{each}_check" for each in checks), "finite_rows", "floor_operations", "team_free"):
+        getattr(library, name).argtypes = [_POINTER]
     library.team_new.restype = _POINTER
     library.team_new.argtypes = [_INTEGER]
-    library.team_free.argtypes = [_POINTER]
-    library.decoder_check.argtypes = [_POINTER]
     library.decoder_layers.argtypes = [_POINTER, _POINTER, _POINTER, _INTEGER, _INTEGER]
     library.decoder_read.argtypes = [*(_POINTER,) * 4]
     library.decoder_read_together.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
@@ -160,13 +161,10 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.decoder_bytes.argtypes = [_INTEGER, _POINTER, _INTEGER, _INTEGER]
     library.decoder_head.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
     library.log_probabilities.argtypes = [*(_POINTER,) * 3, *(_INTEGER,) * 4, *(_POINTER,) * 3]
-    library.hydra_check.argtypes = [_POINTER]
     library.hydra_read.argtypes = [*(_POINTER,) * 4, _INTEGER, _POINTER]
-    library.selector_check.argtypes = [_POINTER]
     library.selector_read_rows.argtypes = [_POINTER, _INTEGER, *(_POINTER,) * 2, _INTEGER, *(_POINTER,) * 3]
     library.cache_move.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER, _INTEGER]
     library.cache_copy.argtypes = [_POINTER, _POINTER, _INTEGER, _INTEGER, _POINTER, _INTEGER, _INTEGER]
-    library.linear_check.argtypes = library.head_alone_check.argtypes = [_POINTER]
     library.linear.argtypes = [*(_POINTER,) * 3, _INTEGER, _POINTER]
     library.linear_of_stored.argtypes = [*(_POINTER,) * 2, ctypes.c_float, *(_POINTER,) * 2]
     library.gather_outputs.argtypes = [*(_POINTER,) * 2, _INTEGER, _POINTER, ctypes.c_int64, _INTEGER]
@@ -175,11 +173,9 @@ def declare_functions(library: ctypes.CDLL) -> None:
     library.team_spent.argtypes = [_POINTER, _POINTER]
     library.floor_bytes.restype = library.floor_operations.restype = ctypes.c_double
     library.floor_bytes.argtypes = [_POINTER, _POINTER, ctypes.c_int64]
-    library.floor_operations.argtypes = [_POINTER]
     library.recurrent_convolve.argtypes = library.recurrent_scan.argtypes = [_POINTER, _POINTER]
     library.recurrent_follow.argtypes = [_POINTER, _POINTER]
     library.packs.argtypes = [_INTEGER]
     library.pack.argtypes = [_POINTER, _INTEGER, _POINTER, ctypes.c_int64]
-    library.finite_rows.argtypes = [_POINTER]
     library.unpack_rows.argtypes = [_POINTER, _POINTER]
     library.refusal.restype = ctypes.c_char_p

@@ -38,13 +38,9 @@ class TokenRows:
     @cached_property
     def as_c(self) -> tuple[int, int, int, int]:
         """Address and number of the rows, and of the places; asking for addresses takes as long as a step."""
-        count, width = self.rows.shape
-        return pointer("rows of tokens", self.rows, torch.float32, count, width), count, *_of(self.places)
-
-
-def _of(places: np.ndarray[Any, np.dtype[np.int32]]) -> tuple[int, int]:
-    assert places.dtype == np.int32, "as C reads them"
-    return places.ctypes.data, len(places)
+        assert self.places.dtype == np.int32, "as C reads them"
+        rows = pointer("rows of tokens", self.rows, torch.float32, *self.rows.shape)
+        return rows, len(self.rows), self.places.ctypes.data, len(self.places)
 
 
 _FIRST_ROOM = 64

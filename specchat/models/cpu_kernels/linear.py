@@ -15,8 +15,8 @@ from specchat.core.reading import HeadOutput
 from specchat.models.cpu_kernels.c_interface import CDecoder, CProduct, pointer
 from specchat.models.cpu_kernels.kernels import Kernels, kernels_for
 from specchat.models.cpu_kernels.logits_buffer import LogitsBuffer, SpareMemory
-from specchat.models.cpu_kernels.packing import LANES, Arena, Product, RowReader, pack_into
-from specchat.models.weights.weight_source import GROUP, StoredRows
+from specchat.models.cpu_kernels.packing import LANES, Arena, Product, RowReader, bytes_of, pack_into
+from specchat.models.weights.weight_source import StoredRows
 
 _FIRST_ROOM = 1024
 
@@ -35,8 +35,7 @@ class GrowingHead:
         """
         self._kernels, self._norm, self._epsilon = kernels, norm.float().contiguous(), epsilon
         self._kind, self._threads = (bits, int(minima)), threads
-        groups = -(-len(norm) // GROUP)
-        self.block_bytes = groups * (LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2)
+        self.block_bytes = bytes_of(LANES, len(norm), bits, minima)
         self._blocks = torch.zeros(0, dtype=torch.uint8)
         self._forked = False  # another head has the same blocks
         self.as_c = CDecoder()  # the head for C, checked; valid until rows are added

@@ -184,10 +184,10 @@ class LogitsBuffer:
     @property
     def row_in_memory(self) -> Callable[[int], RowInMemory] | None:
         """Tells where the logits of a row lie, if they were asked for."""
-        return None if self._memory is None else partial(self._row_at, self._memory.address)
-
-    def _row_at(self, first: int, row: int) -> RowInMemory:
-        return RowInMemory(first + 4 * self.width * row, self.width, lambda: self.logits[row])
+        if self._memory is None:
+            return None
+        first, width = self._memory.address, self.width
+        return lambda row: RowInMemory(first + 4 * width * row, width, lambda: self.logits[row])
 
     @property
     def log_probabilities(self) -> LogProbabilities | None:

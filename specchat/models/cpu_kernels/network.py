@@ -40,18 +40,19 @@ from specchat.models.weights.weight_source import WeightSource, head_rows
 from specchat.settings import memory_text
 
 _MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
+_NORMS = {
+    **dict.fromkeys(("input_norm", "mlp_norm"), "hidden"),
+    **dict.fromkeys(("q_norm", "k_norm"), "head_dim"),
+    **dict.fromkeys(("post_attention_norm", "post_mlp_norm"), "hidden"),
+}
+"""Norms of a layer in the order that C has them, and which of the shape's sizes each has."""
 
 
 @dataclass(frozen=True)
 class NativeLayer:
     """One layer's weights."""
 
-    input_norm: Tensor
-    mlp_norm: Tensor
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-    post_attention_norm: Tensor | None
-    post_mlp_norm: Tensor | None
+    norms: tuple[Tensor | None, ...]  # in the order of `_NORMS`
     kind: int
     products: tuple[Product, ...]  # q, k, v, o, gate, up, down
 
@@ -63,12 +64,8 @@ class NativeLayer:
     def as_c(self, index: int, shape: Shape) -> CLayer:
         q, k, v, o, gate, up, down = (product.as_c() for product in self.products)
         norms = [
-            maybe_pointer(f"layer {index}, {name}", getattr(self, name), torch.float32, size)
-            for name, size in (
-                *((name, shape.hidden) for name in ("input_norm", "mlp_norm")),
-                *((name, shape.head_dim) for name in ("q_norm", "k_norm")),
-                *((name, shape.hidden) for name in ("post_attention_norm", "post_mlp_norm")),
-            )
+            maybe_pointer(f"layer {index}, {name}", norm, torch.float32, getattr(shape, size))
+            for (name, size), norm in zip(_NORMS.items(), self.norms, strict=True)
         ]
         return CLayer(*norms, self.kind, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
@@ -313,16 +310,7 @@ class NativeNetwork:
         def product(name: str) -> Product:
             return packer.product(name, index) if into is None else packer.empty(name, index, into)
 
-        return NativeLayer(
-            input_norm=source.dense("input_norm", index),
-            mlp_norm=source.dense("mlp_norm", index),
-            q_norm=norm("q_norm"),
-            k_norm=norm("k_norm"),
-            post_attention_norm=norm("post_attention_norm"),
-            post_mlp_norm=norm("post_mlp_norm"),
-            kind=self.shape.kind_of[index],
-            products=tuple(map(product, _MATRICES)),
-        )
+        return NativeLayer(tuple(map(norm, _NORMS)), self.shape.kind_of[index], tuple(map(product, _MATRICES)))
 
 
 def _least_context_bytes(shape: Shape) -> int:

@@ -64,7 +64,7 @@ class Product:
     @classmethod
     def empty(cls, out: int, inputs: int, bits: int, minima: bool, bias: Tensor | None, arena: Arena) -> Product:
         """A product of zeros, for a packer to fill."""
-        data = arena.room(_bytes_of(out, inputs, bits, minima))
+        data = arena.room(bytes_of(out, inputs, bits, minima))
         return cls(out, inputs, bits, minima, data, None if bias is None else bias.float().contiguous())
 
     def room_at(self, output: int) -> Tensor:
@@ -84,7 +84,8 @@ class Product:
         return CProduct(self.inputs, self.out, self.bits, int(self.minima), len(self.data), data, bias)
 
 
-def _bytes_of(out: int, inputs: int, bits: int, minima: bool) -> int:
+def bytes_of(out: int, inputs: int, bits: int, minima: bool) -> int:
+    """Bytes of a product without its bias."""
     step = LANES * GROUP // 8 * bits + (2 if minima else 1) * LANES * 2
     return -(-out // LANES) * -(-inputs // GROUP) * step
 
@@ -108,7 +109,7 @@ class Packer:
 
     def size(self, name: str, layer: int | None = None) -> int:
         weight = self._rows_of(name, layer)
-        return -(-_bytes_of(weight.rows, weight.length, *self._format(weight)) // _LINE) * _LINE
+        return -(-bytes_of(weight.rows, weight.length, *self._format(weight)) // _LINE) * _LINE
 
     def product(
         self, name: str, layer: int | None = None, share_out: ShareOut = map, arena: Arena | None = None
