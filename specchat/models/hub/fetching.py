@@ -114,13 +114,12 @@ class _Fetch:
 
     def _file(self, file: ModelFile) -> None:
         """One listed file, from the first source that offers it."""
-        target = model_state.folder(self.spec) / file.name
-        if model_state.is_sealed(self.spec, file) or self._stands(file, target):
-            return
-        self._first_that_works(file.name, file)
+        if not (model_state.is_sealed(self.spec, file) or self._stands(file)):
+            self._first_that_works(file.name, file)
 
-    def _stands(self, file: ModelFile, target: Path) -> bool:
+    def _stands(self, file: ModelFile) -> bool:
         """Whether a file that lies there unverified turns out to be right; it is deleted if not."""
+        target = model_state.folder(self.spec) / file.name
         if not target.is_file():
             return False
         try:
@@ -192,9 +191,8 @@ class _Fetch:
         if file.size not in (None, size) or file.sha256 not in (None, got):
             candidate.unlink()
             shutil.rmtree(parts, ignore_errors=True)
-            wrong = f"{file.size} bytes, got {size}"
-            if file.size in (None, size):
-                wrong = f"SHA-256 {file.sha256}, got {got}"
+            same_size = file.size in (None, size)
+            wrong = f"SHA-256 {file.sha256}, got {got}" if same_size else f"{file.size} bytes, got {size}"
             raise WeightsError(f"wrong file for {file.name}, deleted: expected {wrong}")
         target = model_state.folder(self.spec) / file.name
         disk.place(candidate, target)

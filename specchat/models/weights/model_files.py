@@ -161,9 +161,8 @@ def _is_own(architecture: str) -> bool:
 
 
 def _refused_adapter(names: Iterable[str]) -> str:
-    if any(".lora_a" in name.lower() for name in names):
-        return "holds a LoRA adapter, and none is applied here: merge it into its model's weights first"
-    return ""
+    adapted = any(".lora_a" in name.lower() for name in names)
+    return "holds a LoRA adapter, and none is applied here: merge it into its model's weights first" if adapted else ""
 
 
 def _refused_architecture(architecture: str) -> str:
@@ -201,9 +200,7 @@ def _refused_head(config: Mapping[str, Any]) -> str:
 
 
 def _remark(architecture: str) -> str:
-    if _is_own(architecture):
-        return ""
-    return f"architecture {architecture} runs through transformers, which is slower"
+    return "" if _is_own(architecture) else f"architecture {architecture} runs through transformers, which is slower"
 
 
 _BYTES_EACH = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.65}

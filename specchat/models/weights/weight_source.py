@@ -56,9 +56,7 @@ class StoredRows:
 
     def some(self, rows: slice) -> StoredRows:
         """A few of the rows. Nothing is copied."""
-        if self.order is None:
-            return replace(self, data=self.data[rows])
-        return replace(self, order=self.order[rows])
+        return replace(self, data=self.data[rows]) if self.order is None else replace(self, order=self.order[rows])
 
     def copied(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """(rows, bytes per row), a copy in the rows' order."""
