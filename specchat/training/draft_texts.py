@@ -11,14 +11,7 @@ from torch import Tensor
 
 from specchat.config import private_dir
 from specchat.errors import TrainingError, os_errors_as
-from specchat.models.decoder.differentiable_layer import (
-    attended,
-    heads_of,
-    input_of,
-    mixed_values,
-    mlp_output,
-    seen_along,
-)
+from specchat.models.decoder.differentiable_layer import DifferentiableLayer, mixed_values, seen_along
 from specchat.models.draft_heads.draft_language_model import DraftLanguageModel
 from specchat.training.corpus import Corpus
 from specchat.training.limits import TARGETS_TEXTS
@@ -50,14 +43,15 @@ def written(
         table = tables[shape.kind_of[layer]]
         return None if table is None else table.to(device)[positions]
 
+    layers = [DifferentiableLayer(shape, network, index) for index in range(shape.layers)]
     kept: list[tuple[Tensor, Tensor]] = []
     hidden = network.shared.embed(tokens)
-    for layer in range(shape.layers):
-        turned = rotations(layer, torch.arange(longest, device=device))
-        queries, keys, values = heads_of(shape, network, layer, input_of(shape, network, layer, hidden), turned)
+    for layer in layers:
+        turned = rotations(layer.index, torch.arange(longest, device=device))
+        queries, keys, values = layer.heads(hidden, turned)
         kept.append((keys, values))
         mixed = mixed_values(queries, keys, values, seen_along(longest, None, device))
-        hidden = mlp_output(shape, network, layer, attended(shape, network, layer, hidden, mixed))
+        hidden = layer.output(hidden, mixed)
     every = torch.arange(len(prompts), device=device)
     seen = (torch.arange(longest, device=device) < begun[:, None])[:, None, None]  # (B, 1, 1, columns)
     last, replies = hidden[every, begun - 1], [list[int]() for _ in prompts]
@@ -73,13 +67,13 @@ def written(
             break
         seen = torch.cat([seen, torch.ones_like(seen[..., :1])], dim=3)
         hidden = network.shared.embed(drawn.to(device)[:, None])
-        for layer in range(shape.layers):
-            turned = rotations(layer, (begun + step)[:, None])
-            queries, *new = heads_of(shape, network, layer, input_of(shape, network, layer, hidden), turned)
-            keys, values = (torch.cat(pair, dim=1) for pair in zip(kept[layer], new, strict=True))
-            kept[layer] = keys, values
+        for layer in layers:
+            turned = rotations(layer.index, (begun + step)[:, None])
+            queries, *new = layer.heads(hidden, turned)
+            keys, values = (torch.cat(pair, dim=1) for pair in zip(kept[layer.index], new, strict=True))
+            kept[layer.index] = keys, values
             mixed = mixed_values(queries, keys, values, seen)
-            hidden = mlp_output(shape, network, layer, attended(shape, network, layer, hidden, mixed))
+            hidden = layer.output(hidden, mixed)
         last = hidden[:, 0]
     return replies
 

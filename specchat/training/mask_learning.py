@@ -10,15 +10,7 @@ from torch import Tensor
 
 from specchat.core.request import Entry
 from specchat.models.decoder.adapters import PRODUCTS, Factors, paired
-from specchat.models.decoder.differentiable_layer import (
-    NO_FACTORS,
-    attended,
-    heads_of,
-    input_of,
-    mixed_values,
-    mlp_output,
-    seen_along,
-)
+from specchat.models.decoder.differentiable_layer import NO_FACTORS, DifferentiableLayer, mixed_values, seen_along
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.head import Batch
 from specchat.models.draft_heads.masks import PromptTokens
@@ -83,17 +75,18 @@ class FrozenTarget:
             rotations = kind.rotations(length + behind)
             along, own = (None, None) if rotations is None else (rotations[:length], rotations[positions.cpu()])
             with torch.no_grad():
-                queries, keys, values = heads_of(shape, self, layer, input_of(shape, self, layer, text), along)
+                own_layer = DifferentiableLayer(shape, self, layer)
+                queries, keys, values = own_layer.heads(text, along)
                 if layer + 1 < shape.layers:
                     mixed = mixed_values(queries, keys, values, seen_along(length, kind.window, places.device))
-                    text = mlp_output(shape, self, layer, attended(shape, self, layer, text, mixed))
+                    text = own_layer.output(text, mixed)
             if layer < first:
                 continue
-            normed = input_of(shape, self, layer, hidden)
-            queries, own_keys, own_values = heads_of(shape, self, layer, normed, own, added)
+            adapted = DifferentiableLayer(shape, self, layer, added=added)
+            queries, own_keys, own_values = adapted.heads(hidden, own)
             seen = _seen_behind(places, behind, length, kind.window)
             mixed = mixed_values(queries, torch.cat([keys, own_keys], 1), torch.cat([values, own_values], 1), seen)
-            hidden = mlp_output(shape, self, layer, attended(shape, self, layer, hidden, mixed, added))
+            hidden = adapted.output(hidden, mixed)
         return hidden.view(texts, count, behind, -1)
 
 

@@ -9,7 +9,7 @@ from test_pruned_weights import TEXT, UNITS, emptied, logits_of, prunable, rando
 
 from specchat.core.drafting_networks import LeftOut
 from specchat.core.tree import TokenTree
-from specchat.models.decoder.differentiable_layer import layer_output
+from specchat.models.decoder.differentiable_layer import DifferentiableLayer
 from specchat.models.decoder.eager import EagerNetwork
 from specchat.models.decoder.layer_weights import Builder
 from specchat.models.decoder.pruned_recovery import RECOVERED
@@ -60,7 +60,7 @@ def texts_of(model, count, tokens=64):
     for _ in range(tokens - 1):
         hidden = weights.embed(texts.flatten().tolist()).view(*texts.shape, -1).float()
         for layer in range(shape.layers):
-            hidden = layer_output(shape, weights, layer, hidden)
+            hidden = DifferentiableLayer(shape, weights, layer)(hidden)
         laws = model.head(hidden[:, -1]).softmax(dim=1)
         texts = torch.cat([texts, torch.multinomial(laws, 1, generator=made)], dim=1)
     return texts.tolist()

@@ -15,7 +15,7 @@ from specchat.core.drafting_networks import LeftOut, Ranking
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.models.cpu_kernels.network import NativeNetwork
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.differentiable_layer import Gates, layer_output
+from specchat.models.decoder.differentiable_layer import DifferentiableLayer, Gates
 from specchat.models.decoder.pruning import KeptUnits, PrunableFile, first_units, head_loss
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
@@ -280,8 +280,8 @@ def test_closed_gates_are_heads_and_channels_that_are_gone():
     gates = Gates(torch.zeros(1, shape.heads), torch.zeros(1, shape.inner))
     gates.heads[:, kept.heads[0]] = gates.channels[:, kept.channels[0]] = 1.0
     emptied_source = prepared(source_of(emptied(network, kept)), shape)
-    expected = layer_output(shape, emptied_source, 0, hidden, Gates.open(shape, 1))
-    torch.testing.assert_close(layer_output(shape, source, 0, hidden, gates), expected)
+    expected = DifferentiableLayer(shape, emptied_source, 0, Gates.open(shape, 1))(hidden)
+    torch.testing.assert_close(DifferentiableLayer(shape, source, 0, gates)(hidden), expected)
 
 
 @pytest.mark.skipif(not native_is_here(), reason="no native kernels here")

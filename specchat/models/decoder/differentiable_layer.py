@@ -59,69 +59,79 @@ class Gates:
         return states * self.dimensions[name][:, None] if name in self.dimensions else states
 
 
-def layer_output(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
-    """(B, S, d) states after a layer of (B, S, d) states before it, of texts that begin at position 0.
+@dataclass(frozen=True)
+class DifferentiableLayer:
+    """One layer over (B, S, d) states.
 
     Args:
         gates: None where everything counts as it is.
+        added: low-rank additions, in the order of the source's rows.
     """
-    mixed = _mixed(shape, source, index, input_of(shape, source, index, hidden, gates), gates)
-    hidden = attended(shape, source, index, hidden, mixed, gates=gates)
-    return mlp_output(shape, source, index, hidden, gates)
 
+    shape: Shape
+    source: LayerWeights
+    index: int
+    gates: Gates | None = None
+    added: Factors = field(default_factory=dict)
 
-def mlp_output(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
-    """(B, S, d) states after a layer's MLP, of (B, S, d) states after its attention."""
-    normed = _norm(shape, source, "mlp_norm", index, hidden, gates)
-    gate, up = (_product(source, name, index, normed, gates=gates) for name in ("gate", "up"))
-    inner = F.gelu(gate, approximate="tanh") if shape.gate == "gelu" else F.silu(gate)
-    inner = inner * up if gates is None else inner * up * gates.channels[:, None]
-    added = _product(source, "down", index, inner, gates=gates)
-    return hidden + _norm(shape, source, "post_mlp_norm", index, added, gates)
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """The states after it of states before it, of texts that begin at position 0."""
+        length, kind = hidden.shape[1], self.shape.attention_kinds[self.shape.kind_of[self.index]]
+        queries, keys, values = self.heads(hidden, kind.rotations(length))
+        mixed = mixed_values(queries, keys, values, seen_along(length, kind.window, hidden.device))
+        return self.output(hidden, mixed if self.gates is None else mixed * self.gates.heads[:, None, :, None])
 
+    def heads(self, hidden: Tensor, rotations: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, S, heads, head_dim), keys and values (B, S, kv_heads, head_dim), rotated, of states before it.
 
-def _mixed(shape: Shape, source: LayerWeights, index: int, normed: Tensor, gates: Gates | None) -> Tensor:
-    """(B, S, heads, head_dim) what every place of a text takes of the values up to it."""
-    length = normed.shape[1]
-    kind = shape.attention_kinds[shape.kind_of[index]]
-    queries, keys, values = heads_of(shape, source, index, normed, kind.rotations(length), gates=gates)
-    mixed = mixed_values(queries, keys, values, seen_along(length, kind.window, normed.device))
-    return mixed if gates is None else mixed * gates.heads[:, None, :, None]
+        Args:
+            rotations: (S, 1, head_dim / 2), or with (B, …) for each text; None where nothing is rotated.
+        """
+        shape, normed = self.shape, self._norm("input_norm", hidden)
+        queries, keys, values = (
+            self._product(name, normed).view(*normed.shape[:2], -1, shape.head_dim) for name in ("q", "k", "v")
+        )
+        if self.source.has("q_norm", self.index):
+            queries, keys = (
+                F.rms_norm(heads, (shape.head_dim,), self.source.dense(name, self.index), shape.epsilon)
+                for heads, name in ((queries, "q_norm"), (keys, "k_norm"))
+            )
+        if rotations is not None:
+            queries, keys = (_rotated(heads, rotations.to(heads.device)) for heads in (queries, keys))
+        return queries, keys, values
+
+    def output(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """The states after it, of those before it and of the (B, S, heads, head_dim) values that attention mixed."""
+        hidden = hidden + self._norm("post_attention_norm", self._product("o", mixed.flatten(2)))
+        normed = self._norm("mlp_norm", hidden)
+        gate, up = self._product("gate", normed), self._product("up", normed)
+        inner = F.gelu(gate, approximate="tanh") if self.shape.gate == "gelu" else F.silu(gate)
+        inner = inner * up if self.gates is None else inner * up * self.gates.channels[:, None]
+        return hidden + self._norm("post_mlp_norm", self._product("down", inner))
+
+    def _product(self, name: str, x: Tensor) -> Tensor:
+        source, index, gates = self.source, self.index, self.gates
+        bias = source.dense(name, index, "bias") if source.has(name, index, "bias") else None
+        x = x if gates is None or name in WRITERS else gates.through(name, x)
+        product = F.linear(x, source.dense(name, index), bias)
+        product = product if gates is None or name in READERS else gates.through(name, product)
+        if (found := self.added.get((index, name))) is None:
+            return product
+        down, up = found
+        return product + F.linear(F.linear(x, down), up)
+
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        """The normalised states; where a layer has no such norm, the states."""
+        if not self.source.has(name, self.index):
+            return x
+        normed = F.rms_norm(x, (self.shape.hidden,), self.source.dense(name, self.index), self.shape.epsilon)
+        return normed if self.gates is None else self.gates.through(name, normed)
 
 
 def seen_along(length: int, window: int | None, device: torch.device) -> Tensor:
     """(S, S) bool, what each place of a text sees of it."""
     seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return seen if window is None else seen & torch.ones_like(seen).triu(1 - window)
-
-
-def heads_of(
-    shape: Shape,
-    source: LayerWeights,
-    index: int,
-    normed: Tensor,
-    rotations: Tensor | None,
-    added: Factors = NO_FACTORS,
-    gates: Gates | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries (B, S, heads, head_dim), keys and values (B, S, kv_heads, head_dim), rotated, of (B, S, d) states.
-
-    Args:
-        rotations: (S, 1, head_dim / 2), or with (B, …) for each text; None where nothing is rotated.
-        added: low-rank additions, in the order of the source's rows.
-    """
-    queries, keys, values = (
-        _product(source, name, index, normed, added, gates).view(*normed.shape[:2], -1, shape.head_dim)
-        for name in ("q", "k", "v")
-    )
-    if source.has("q_norm", index):
-        queries, keys = (
-            F.rms_norm(heads, (shape.head_dim,), source.dense(name, index), shape.epsilon)
-            for heads, name in ((queries, "q_norm"), (keys, "k_norm"))
-        )
-    if rotations is not None:
-        queries, keys = (_rotated(heads, rotations.to(heads.device)) for heads in (queries, keys))
-    return queries, keys, values
 
 
 def mixed_values(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
@@ -136,47 +146,7 @@ def mixed_values(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) ->
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=seen).transpose(1, 2)
 
 
-def attended(
-    shape: Shape,
-    source: LayerWeights,
-    index: int,
-    hidden: Tensor,
-    mixed: Tensor,
-    added: Factors = NO_FACTORS,
-    gates: Gates | None = None,
-) -> Tensor:
-    """(B, S, d) states after a layer's attention, of (B, S, d) states before it and (B, S, heads, head_dim) values."""
-    output = _product(source, "o", index, mixed.flatten(2), added, gates)
-    return hidden + _norm(shape, source, "post_attention_norm", index, output, gates)
-
-
-def input_of(shape: Shape, source: LayerWeights, index: int, hidden: Tensor, gates: Gates | None = None) -> Tensor:
-    """(B, S, d) what a layer's attention multiplies, of (B, S, d) states before the layer."""
-    return _norm(shape, source, "input_norm", index, hidden, gates)
-
-
 def _rotated(heads: Tensor, rotations: Tensor) -> Tensor:
     floats = heads.to(torch.promote_types(heads.dtype, torch.float32))  # products may be in bfloat16
     pairs = torch.view_as_complex(floats.reshape(*heads.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotations).flatten(-2).to(heads.dtype)
-
-
-def _product(
-    source: LayerWeights, name: str, index: int, x: Tensor, added: Factors = NO_FACTORS, gates: Gates | None = None
-) -> Tensor:
-    bias = source.dense(name, index, "bias") if source.has(name, index, "bias") else None
-    x = x if gates is None or name in WRITERS else gates.through(name, x)
-    product = F.linear(x, source.dense(name, index), bias)
-    product = product if gates is None or name in READERS else gates.through(name, product)
-    if (found := added.get((index, name))) is None:
-        return product
-    down, up = found
-    return product + F.linear(F.linear(x, down), up)
-
-
-def _norm(shape: Shape, source: LayerWeights, name: str, index: int, x: Tensor, gates: Gates | None = None) -> Tensor:
-    """The normalised states; where a layer has no such norm, the states."""
-    if not source.has(name, index):
-        return x
-    normed = F.rms_norm(x, (shape.hidden,), source.dense(name, index), shape.epsilon)
-    return normed if gates is None else gates.through(name, normed)

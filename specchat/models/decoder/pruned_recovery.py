@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.decoder.adapters import Factors
-from specchat.models.decoder.differentiable_layer import layer_output
+from specchat.models.decoder.differentiable_layer import DifferentiableLayer
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.weight_source import WeightSource
 
@@ -19,23 +19,6 @@ _RANK, _RATE, _DECAY = 8, 4e-3, 0.05
 
 _HELD_OUT, _BETWEEN = 6, 4
 """One of so many texts is held out, and looked at after every so many steps."""
-
-
-class _Recovering:
-    """A layer's weights with what is added to them; gradients flow to the additions."""
-
-    def __init__(self, source: WeightSource, factors: Factors) -> None:
-        self._source, self._factors = source, factors
-
-    def dense(self, name: str, layer: int | None = None, part: str = "weight") -> Tensor:
-        weight = self._source.dense(name, layer, part)
-        if layer is None or part != "weight" or (layer, name) not in self._factors:
-            return weight
-        down, up = self._factors[layer, name]
-        return weight.float() + up @ down
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return self._source.has(name, layer, part)
 
 
 HeadGradient = Callable[[Tensor, Tensor], tuple[float, Tensor, Tensor]]
@@ -73,7 +56,7 @@ def recovery(
             own = {(index, name): factors[index, name] for name in RECOVERED}
             parts = [part for pair in own.values() for part in pair]
             with torch.enable_grad():
-                out = layer_output(shape, _Recovering(source, own), index, hidden)
+                out = DifferentiableLayer(shape, source, index, added=own)(hidden)
             gradient, *of_parts = torch.autograd.grad(out, (hidden, *parts), gradient)
             for part, of_part in zip(parts, of_parts, strict=True):
                 part.grad = of_part
@@ -100,11 +83,10 @@ def _forward(
     shape: Shape, source: WeightSource, texts: Tensor, factors: Factors
 ) -> Generator[None, None, list[Tensor]]:
     """The states before every layer, and after the last one."""
-    weights = _Recovering(source, factors)
     inputs = [source.embed(texts.flatten().tolist()).view(*texts.shape, -1).float()]
     for index in range(shape.layers):
         with torch.no_grad():
-            inputs.append(layer_output(shape, weights, index, inputs[-1]))
+            inputs.append(DifferentiableLayer(shape, source, index, added=factors)(inputs[-1]))
         source.let_go()
         yield None
     return inputs

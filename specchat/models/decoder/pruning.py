@@ -19,7 +19,7 @@ from specchat.core.seams import Model
 from specchat.errors import ModelError
 from specchat.models.decoder.adapters import Factors, checked, sizes_of
 from specchat.models.decoder.decoder import Decoder
-from specchat.models.decoder.differentiable_layer import NO_FACTORS, NORMS, READERS, WRITERS, Gates, layer_output
+from specchat.models.decoder.differentiable_layer import NO_FACTORS, NORMS, READERS, WRITERS, DifferentiableLayer, Gates
 from specchat.models.decoder.network import Network
 from specchat.models.decoder.pruned_recovery import recovery, recovery_bytes
 from specchat.models.decoder.shape import Shape
@@ -267,7 +267,7 @@ def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterato
     inputs = [source.embed(texts.flatten().tolist()).view(*texts.shape, -1).float()]
     for index in range(shape.layers):
         with torch.no_grad():
-            inputs.append(layer_output(shape, source, index, inputs[-1]))
+            inputs.append(DifferentiableLayer(shape, source, index)(inputs[-1]))
         source.let_go()
         yield None
     _, gradient, of_head = head_loss(shape, source, inputs.pop(), texts)
@@ -277,7 +277,7 @@ def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterato
         hidden, gates = inputs.pop().requires_grad_(), Gates.open(shape, len(texts))
         factors = (gates.heads, gates.channels, *gates.dimensions.values())
         with torch.enable_grad():
-            out = layer_output(shape, source, index, hidden, gates)
+            out = DifferentiableLayer(shape, source, index, gates)(hidden)
         gradient, of_heads, of_channels, *others = torch.autograd.grad(
             out, (hidden, *factors), gradient, allow_unused=True
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from specchat.errors import ConfigError
-from specchat.models.decoder.differentiable_layer import layer_output
+from specchat.models.decoder.differentiable_layer import DifferentiableLayer
 from specchat.models.decoder.shape import AttentionKind, Shape
 from specchat.models.draft_heads.head import DraftNetwork, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import rms_normalize
@@ -99,7 +99,7 @@ class DraftLanguageModel(DraftNetwork[DraftModelSizes]):
         """(B, S, d) states of (B, S) tokens after each of `depths`; after the last layer alone where there are none."""
         hidden, found = self.shared.embed(tokens), []
         for layer in range(self.sizes.layers):
-            hidden = layer_output(self.shape, self, layer, hidden)
+            hidden = DifferentiableLayer(self.shape, self, layer)(hidden)
             if layer + 1 in (self.sizes.depths or (self.sizes.layers,)):
                 found.append(hidden)
         return found
