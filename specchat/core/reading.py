@@ -161,6 +161,12 @@ class Counters:
     rows: int = 0
     node_layers: float = 0  # rows times the layers they went through; half a layer where attention or MLP is left out
 
+    def count(self, rows: int, layers: float = 0) -> None:
+        """A pass of so many rows through so many layers."""
+        self.passes += 1
+        self.rows += rows
+        self.node_layers += rows * layers
+
 
 class HeadOutput(Protocol):
     """Logits, and what the head computed on the way to them."""

@@ -147,7 +147,7 @@ class LlamaCppModel(FixedPasses):
 
     def fill_for_benchmark(self, tokens: int) -> None:
         """Act as if so many tokens had been read. The first time they are, since attention must have them to read."""
-        passes, rows, layers = self.counters.passes, self.counters.rows, self.counters.node_layers
+        counters, self.counters = self.counters, Counters()
         self.rows.rewind([])
         self._tree = None
         self._settle(min(self._held, tokens), max(0, tokens - self._held))
@@ -156,7 +156,7 @@ class LlamaCppModel(FixedPasses):
             self._decode([(0, self._held + at, (self._base,), False) for at in range(some)])
             self._held += some
         self.rows.fill_for_benchmark(tokens)
-        self.counters.passes, self.counters.rows, self.counters.node_layers = passes, rows, layers
+        self.counters = counters
 
     # ------------------------------------------------------------------------------------------ tree
 
@@ -311,9 +311,7 @@ class LlamaCppModel(FixedPasses):
             self._forget_tree()
             self._drop_all()
             raise
-        self.counters.passes += 1
-        self.counters.rows += len(passed)
-        self.counters.node_layers += len(passed) * self.layers
+        self.counters.count(len(passed), self.layers)
         return taps.taken() if taps is not None else {}
 
     def _drop_all(self) -> None:

@@ -156,20 +156,16 @@ class RecurrentCache(KVCache):
     # What transformers' layers ask of a cache. They are told that nothing is there, and their functions for the
     # convolution and the recurrence are those below.
 
-    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> None:
+    def get_conv_state(self, *_: object, **__: object) -> None:
         return None
 
-    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> None:
-        return None
+    get_recurrent_state = update_recurrent_state = get_conv_state
 
     def is_recording_past(self, layer_idx: int) -> bool:
         return True
 
     def update_conv_state(self, conv_states: Tensor, layer_idx: int, **_: object) -> Tensor:
         return conv_states
-
-    def update_recurrent_state(self, recurrent_states: Tensor | None, layer_idx: int, **_: object) -> None:
-        return None
 
     def functions(self, layer: int) -> dict[str, Any]:
         """What one layer calls by these names, over this cache."""

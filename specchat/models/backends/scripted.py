@@ -72,7 +72,7 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         plan = self.rows.plan_tree(tree, new_nodes, request.extra_rows)
         if self._pace_s > 0:  # sleeping for no time at all still gives the processor away
             time.sleep(self._pace_s)
-        self._count(plan)
+        self.counters.count(plan.rows, self._parts.computed_in_all)
         watch = LayerWatch(plan, request, tree)
         missing = torch.zeros(plan.missing, self.vocab_size)
         if request.taps and plan.missing:
@@ -111,14 +111,9 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
         self.context_tokens = tokens
 
     def _read_text(self, plan: PassPlan, watch: LayerWatch | None) -> None:
-        self._count(plan)
+        self.counters.count(plan.rows, self._parts.computed_in_all)
         if watch is not None:
             watch.after_layer(0, self._text_states(plan))
-
-    def _count(self, plan: PassPlan) -> None:
-        self.counters.passes += 1
-        self.counters.rows += plan.rows
-        self.counters.node_layers += self._parts.computed(range(self.layers)) * plan.rows
 
     def _says(self, text: Sequence[int]) -> Tensor:
         """(V,) the layer's state after a text, which is also what the model says next."""

@@ -200,9 +200,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             ).last_hidden_state
         readings = []
         for (model, (plan, watch)), states in zip(joined, hidden, strict=True):
-            model.counters.passes += 1
-            model.counters.rows += plan.rows
-            model.counters.node_layers += plan.rows * self.layers
+            model.counters.count(plan.rows, self.layers)
             model.rows.tree_read(plan)
             readings.append(watch.reading(HeadTensors(drawable(self.logits_of(states[plan.missing : plan.rows])))))
         return readings
@@ -306,9 +304,7 @@ class ReferenceModel(CachedModel["ReferenceModel"]):
             ).last_hidden_state[0]
         if self._states is not None and not plan.nodes:
             self._states.text_read(rows)
-        self.counters.passes += 1
-        self.counters.rows += rows
-        self.counters.node_layers += rows * self._parts.computed(range(self.layers))
+        self.counters.count(rows, self._parts.computed_in_all)
         states: Tensor = hidden[wanted()]
         return states
 

@@ -147,8 +147,7 @@ class Decoder(CachedModel["Decoder"]):
     def chunk_scores(self, tokens: Sequence[int], chunk_tokens: int) -> ChunkScores:
         source = self._copied_from()
         plan = source.rows.plan_aside(tokens)
-        self.counters.passes += 1
-        self.counters.rows += 1
+        self.counters.count(1)
         embed, tables = self.network.embed, self.rotations.until(plan.end)
         running = Pass(plan, embed, tables, source.cache, self.counters, source._parts)
         scores = self.network.chunk_scores(running, chunk_tokens)
@@ -212,8 +211,7 @@ class Decoder(CachedModel["Decoder"]):
 
     def count(self, running: Pass) -> None:
         """A pass is computed now."""
-        self.counters.passes += 1
-        self.counters.rows += running.plan.rows
+        self.counters.count(running.plan.rows)
 
     def _pass(self, plan: PassPlan, watch: LayerWatch | None, extra_rows: Sequence[ExtraRow] = ()) -> Pass:
         network, tables = self.network, self.rotations.until(plan.end)

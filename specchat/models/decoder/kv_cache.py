@@ -100,8 +100,7 @@ class KVCache:
         self.max_rows = max_rows
         self.key_interleave = key_interleave
         self._row_copies = row_copies
-        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `key_interleave` says
-        self._values: Tensor | None = None
+        self._stored: KeysValues | None = None  # (layers, heads, capacity, head_dim), or as `key_interleave` says
         self.capacity = 0
         self.in_steps: bool = beside is not None and beside.in_steps
         self.in_one = in_one
@@ -159,10 +158,8 @@ class KVCache:
             return end
         moved = [(to, row) for to, row in zip(range(start, end), rows, strict=True) if to != row]
         if self.place_of:
-            assert self._keys is not None, "rows were written"
-            assert self._values is not None, "rows were written"
             move = _move_rows_ if self._row_copies is None else self._row_copies.move_rows
-            move(self._keys, self._values, moved)
+            move(*self._written, moved)
         return end
 
     def copy_rows_(
@@ -171,25 +168,27 @@ class KVCache:
         """Copy these rows of another cache to the front, but the first `known`, for these layers or all. In place."""
         if len(rows) <= known or not self.place_of:
             return
-        assert source._keys is not None, "rows were written"
-        assert source._values is not None, "rows were written"
-        keys, values = self.room_for(len(rows), source._values[0].transpose(0, 1))
-        copy = _copy_rows_ if self._row_copies is None else self._row_copies.copy_rows
         for layer in self.place_of if layers is None else layers:
-            place, theirs = self.place_of[layer], source.place_of[layer]
-            copy((keys[place], values[place]), (source._keys[theirs], source._values[theirs]), rows, known)
+            self._copy_layer_(source, layer, slice(None), rows, known)
 
     def copy_rows_by_head_(self, source: KVCache, rows: Sequence[Sequence[int]], layer: int) -> None:
         """Copy rows of a layer of another cache to the front, for each head its own, all as many. In place."""
-        assert source._keys is not None, "rows were written"
-        assert source._values is not None, "rows were written"
-        keys, values = self.room_for(len(rows[0]), source._values[0].transpose(0, 1))
-        copy = _copy_rows_ if self._row_copies is None else self._row_copies.copy_rows
-        place, theirs = self.place_of[layer], source.place_of[layer]
         for head, own in enumerate(rows):
-            one = slice(head, head + 1)
-            to, of = (keys[place][one], values[place][one]), (source._keys[theirs][one], source._values[theirs][one])
-            copy(to, of, own, 0)
+            self._copy_layer_(source, layer, slice(head, head + 1), own, 0)
+
+    def _copy_layer_(self, source: KVCache, layer: int, heads: slice, rows: Sequence[int], known: int) -> None:
+        there = source._written
+        place, theirs = self.place_of[layer], source.place_of[layer]
+        keys, values = self.room_for(len(rows), there[1][0].transpose(0, 1))
+        copy = _copy_rows_ if self._row_copies is None else self._row_copies.copy_rows
+        copy(
+            (keys[place][heads], values[place][heads]), (there[0][theirs][heads], there[1][theirs][heads]), rows, known
+        )
+
+    @property
+    def _written(self) -> KeysValues:
+        assert self._stored is not None, "rows were written"
+        return self._stored
 
     def block_bytes(self, rows: int, like: Tensor) -> int:
         """Bytes of so many rows' keys and values, where `like` is (heads, head_dim)."""
@@ -201,10 +200,8 @@ class KVCache:
 
         Of rows past the capacity there are zeros.
         """
-        assert self._keys is not None, "rows were written"
-        assert self._values is not None, "rows were written"
         there = min(rows, self.capacity - first)
-        parts = [stored[:, :, first : first + there].cpu() for stored in (self._keys, self._values)]
+        parts = [stored[:, :, first : first + there].cpu() for stored in self._written]
         if there < rows:
             parts = [torch.nn.functional.pad(part, (0, 0, 0, rows - there)) for part in parts]
         return torch.cat([part.reshape(-1).view(torch.uint8) for part in parts])
@@ -223,12 +220,12 @@ class KVCache:
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows; a layer's
         place among them is its `place_of`. A cache takes the format and device of `like`, (…, heads, head_dim)."""
-        if self._keys is None or self._values is None or rows > self.capacity:
-            wanted = self._next_capacity(rows, self.capacity)
-            self._keys = self._grown(self._keys, like, wanted)
-            self._values = self._grown(self._values, like, wanted)
-            self.capacity = wanted
-        return self._keys, self._values
+        if self._stored is None or rows > self.capacity:
+            self.capacity = self._next_capacity(rows, self.capacity)
+            keys, values = (None, None) if self._stored is None else self._stored
+            keys = self._grown(keys, like)
+            self._stored = keys, self._grown(values, like)
+        return self._stored
 
     def reserve_(self, like: Tensor) -> None:
         """Take the memory of one that is `in_one` now; `like` is (…, heads, head_dim), as `room_for` takes it."""
@@ -269,8 +266,8 @@ class KVCache:
             wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
         return wanted + -wanted % self.key_interleave
 
-    def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
-        new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)
+    def _grown(self, old: Tensor | None, like: Tensor) -> Tensor:
+        new = zeros((len(self.place_of), like.shape[-2], self.capacity, like.shape[-1]), like)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new

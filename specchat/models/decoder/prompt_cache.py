@@ -57,23 +57,16 @@ class PromptCache:
         """Nothing kept in memory yet."""
         self.most_bytes, self.files = most_bytes, files
         self.held_bytes = 0
-        self._blocks: OrderedDict[bytes, tuple[list[int], Tensor]] = OrderedDict()
-        self._lossy: set[bytes] = set()
+        self._blocks: OrderedDict[bytes, tuple[list[int], Tensor, bool]] = OrderedDict()
 
-    def get(self, key: bytes) -> tuple[list[int], Tensor] | None:
-        """The tokens and the content, (bytes,) uint8, of a block in memory."""
+    def get(self, key: bytes) -> tuple[list[int], Tensor, bool] | None:
+        """Of a block in memory the tokens, the content, (bytes,) uint8, and whether it follows from rounded numbers."""
         return self._blocks.get(key)
-
-    def is_lossy(self, key: bytes) -> bool:
-        """Whether a block in memory follows from numbers that were rounded to 8 bits."""
-        return key in self._lossy
 
     def put(self, key: bytes, tokens: list[int], content: Tensor, lossy: bool = False) -> None:
         """Keep a block, (bytes,) uint8, in memory as long as there is room."""
         self._forget(key)
-        if lossy:
-            self._lossy.add(key)
-        self._blocks[key] = tokens, content
+        self._blocks[key] = tokens, content, lossy
         self.held_bytes += content.nbytes
         while self.held_bytes > self.most_bytes:
             self._forget(next(iter(self._blocks)))
@@ -119,7 +112,6 @@ class PromptCache:
     def _forget(self, key: bytes) -> None:
         if (there := self._blocks.pop(key, None)) is not None:
             self.held_bytes -= there[1].nbytes
-            self._lossy.discard(key)
 
 
 class KeptTexts:
@@ -177,16 +169,16 @@ class KeptTexts:
                     content = restored(content, self.dtype) if self.eight_bits else content
             if content is None or content.nbytes != size:
                 break
-            lossy = self.eight_bits and (stored or cache.is_lossy(keys[block]))
+            lossy = self.eight_bits and (stored or (there is not None and there[2]))
             yield Found(block * BLOCK_TOKENS, (block + 1) * BLOCK_TOKENS, content, stored, lossy)
         else:
             block = max(first, len(keys))
-        cache.used([*keys[:block], _tail(self._before(keys, block))], self.on_disk)
-        end = cache.get(_tail(self._before(keys, block)))
+        tail = _tail(self._before(keys, block))
+        cache.used([*keys[:block], tail], self.on_disk)
+        end = cache.get(tail)
         same = common_prefix(end[0], tokens[block * BLOCK_TOKENS :]) if end is not None else 0
         if end is not None and same and end[1].nbytes == size:
-            lossy = cache.is_lossy(_tail(self._before(keys, block)))
-            yield Found(block * BLOCK_TOKENS, block * BLOCK_TOKENS + same, end[1], False, lossy)
+            yield Found(block * BLOCK_TOKENS, block * BLOCK_TOKENS + same, end[1], False, end[2])
 
     def put(
         self,

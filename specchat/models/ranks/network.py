@@ -39,7 +39,6 @@ from specchat.models.weights.weight_source import (
 
 _Kind = TypeVar("_Kind")
 _TABLES = ("embed", "head")
-_ROWS = ("q", "k", "v", "gate", "up")
 _COLUMNS = ("o", "down")
 
 

@@ -181,9 +181,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
         self._read |= set(nodes)
         self.passes += 1
         self._logits_there = self.passes
-        self.counters.passes += 1
-        self.counters.rows += len(nodes)
-        self.counters.node_layers += len(nodes) * self.layers
+        self.counters.count(len(nodes), self.layers)
         head = said if request.head is None else request.head.after(said.logits)
         return Reading(nodes, head, frozenset(nodes), taps=states, text_states=text, elsewhere=elsewhere)
 
