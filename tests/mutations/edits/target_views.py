@@ -189,8 +189,8 @@ EDITS = (
         "drafter sparse_context",
         "lets every head hold what the first one asks for",
         "KVCache.copy_rows_by_head_",
-        "copy(to, of, own, 0)",
-        "copy(to, of, rows[0], 0)",
+        "self._copy_layer_(source, layer, slice(head, head + 1), own, 0)",
+        "self._copy_layer_(source, layer, slice(head, head + 1), rows[0], 0)",
         ("tests/contracts/test_parts_by_layer.py", "-k", "each_layer_sees_its_own_positions"),
     ),
     Mutation(
