@@ -74,7 +74,7 @@ KEPT = [
 ]
 """Every two of a drafter, a policy and a kind of draws that the policy keeps."""
 
-EACH = 36
+EACH = 60
 """Seeds of each combination: hundreds of each drafter and of each policy."""
 
 
