@@ -117,15 +117,11 @@ class LlamaCppModel(FixedPasses):
         start, layers = len(self.rows.prefix), tap.layers if tap else frozenset()
         self._show_states(layers)
         self._settle(start, len(tokens))
-        last = self._reaches_the_end(layers)
+        last = self.layers - 1 in layers  # llama.cpp computes those states of the rows whose logits are wanted
         states = self._decode([(token, start + at, (self._base,), last) for at, token in enumerate(tokens)], layers)
         self._held = start + len(tokens)
         if tap is not None:
             tap.take(TextStates(start, tuple(tokens), states))
-
-    def _reaches_the_end(self, layers: Collection[int]) -> bool:
-        """Whether a row's states after the last layer are wanted: llama.cpp computes them where it does its logits."""
-        return self.layers - 1 in layers
 
     def _show_states(self, layers: Collection[int]) -> None:
         """Have a cache whose passes can show states, from when they are wanted first."""
@@ -178,7 +174,7 @@ class LlamaCppModel(FixedPasses):
         watch = LayerWatch(plan, request, tree)
         states = {layer: torch.empty(len(nodes), self.hidden_size) for layer in request.taps}
         text: dict[int, Tensor] = {}
-        last = self._reaches_the_end(request.taps)
+        last = self.layers - 1 in request.taps
         row_of = {node: row for row, node in enumerate(nodes)}
         inner = {tree.parents[node] for node in nodes}
         leaves = [node for node in nodes if node not in inner]
@@ -309,16 +305,12 @@ class LlamaCppModel(FixedPasses):
         except Exception:
             self.rows = Rows()
             self._forget_tree()
-            self._drop_all()
+            self._cache.keep_sequence(self._base)
+            self._cache.cut(self._base, 0)
+            self._held = 0
             raise
         self.counters.count(len(passed), self.layers)
         return taps.taken() if taps is not None else {}
-
-    def _drop_all(self) -> None:
-        if self._cache is not None:
-            self._cache.keep_sequence(self._base)
-            self._cache.cut(self._base, 0)
-        self._held = 0
 
     # ------------------------------------------------------------------------------------------ weights
 

@@ -61,13 +61,16 @@ _JOINT_RECORDINGS = 64
 """Sets of texts, each with a number of rows, that are remembered; those that were not met for longest are forgotten."""
 
 
-@dataclass(frozen=True)
-class _JointTexts:
-    """The caches and tables that a recording over several texts reads."""
+@dataclass
+class _JointRecording:
+    """The caches and tables of some texts, how often these were met, and their recording once there is one."""
 
     caches: tuple[weakref.ref[KVCache], ...]
     keys: tuple[Tensor, ...]
     tables: tuple[Tensor | None, ...]
+    met: int = 0
+    static: JointStaticPass | None = None
+    replay: Callable[[], None] | None = None
 
     @property
     def in_use(self) -> bool:
@@ -76,16 +79,6 @@ class _JointTexts:
             (cache := ref()) is not None and cache.room_for(0, keys)[0] is keys
             for ref, keys in zip(self.caches, self.keys, strict=True)
         )
-
-
-@dataclass
-class _JointRecording:
-    """How often these texts were met, and their recording once there is one."""
-
-    texts: _JointTexts
-    met: int = 0
-    static: JointStaticPass | None = None
-    replay: Callable[[], None] | None = None
 
 
 class GraphNetwork(EagerNetwork):
@@ -202,10 +195,10 @@ class GraphNetwork(EagerNetwork):
         """Do these passes at once, the states one text after another; False where they are not recorded (yet)."""
         held = [running.cache.room_for(running.plan.mask.shape[1] + 1, self.like) for running in passes]
         caches = tuple(weakref.ref(running.cache) for running in passes)
-        known = _JointTexts(caches, tuple(keys for keys, _ in held), passes[0].tables)
+        known = _JointRecording(caches, tuple(keys for keys, _ in held), passes[0].tables)
         self._forget_unused()
         key = bucket, tuple(id(keys) for keys in known.keys), id(known.tables)
-        made = self._joint.setdefault(key, _JointRecording(known))
+        made = self._joint.setdefault(key, known)
         self._joint.move_to_end(key)
         if len(self._joint) > _JOINT_RECORDINGS:
             self._joint.popitem(last=False)
@@ -233,7 +226,7 @@ class GraphNetwork(EagerNetwork):
 
     def _forget_unused(self) -> None:
         """Let go of the memory of caches that are gone or have grown."""
-        for stale in [key for key, made in self._joint.items() if not made.texts.in_use]:
+        for stale in [key for key, made in self._joint.items() if not made.in_use]:
             del self._joint[stale]
 
     def _fill_together(self, bucket: Bucket, passes: Sequence[Pass], capacities: Sequence[int]) -> None:
