@@ -60,7 +60,9 @@ def add_published(name: str, target: ModelSpec, source: str, report: OnProgress)
     fetched = _in_the_hub(source, name)
     sha256 = weights_sha256(target, report)
     folder = expanded(source) if fetched is None else fetching.fetch(fetched, report)
-    sizes, tensors = read_eagle3(folder, _sizes_of(target))
+    _, config = open_config(model_state.locate(target))
+    fits = TargetSizes(config.hidden_size, config.num_hidden_layers, config.vocab_size)
+    sizes, tensors = read_eagle3(folder, fits)
     with unfinished(place) as made:
         with replacing(made / WEIGHTS, alone=True) as draft:
             write_eagle3(tensors, draft)
@@ -82,11 +84,6 @@ def _in_the_hub(source: str, name: str) -> ModelSpec | None:
     if os.path.exists(own) or source.count("/") != 1:
         raise UsageError(f"--drafter {short(source)} is neither a folder nor a repository of the hub (owner/name)")
     return ModelSpec(f"checkpoint-of-{name}", (HubSource(source),))
-
-
-def _sizes_of(target: ModelSpec) -> TargetSizes:
-    _, config = open_config(model_state.locate(target))
-    return TargetSizes(config.hidden_size, config.num_hidden_layers, config.vocab_size)
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,6 @@ class Kernels:
             raise
 
     def give_team_back(self) -> None:
-        """Give it back: others may use it again."""
         self._passing.release()
 
     def address_of(self, function: str) -> int:

@@ -25,11 +25,8 @@ _GGUF = {
     "general.sampling.min_p": "min_p",
     "general.sampling.penalty_repeat": "repetition_penalty",
 }
-_OLLAMA = {
-    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p",
-    "repeat_penalty": "repetition_penalty", "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-}  # fmt: skip
+_SAME = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty")
+_OLLAMA = {**{name: name for name in _SAME}, "repeat_penalty": "repetition_penalty"}
 
 
 def recommended_sampling(path: Path) -> dict[str, Any]:
