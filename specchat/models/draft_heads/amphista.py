@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import DraftingInputs, Over, ParallelDrafting, WholeText
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
-from specchat.models.draft_heads.layers import DecoderLayer, rms_normalize
+from specchat.models.draft_heads.layers import DecoderLayer, by_depth
 from specchat.models.draft_heads.sizes import MOST_DEPTH, LayerSizes, size
 
 
@@ -63,9 +62,7 @@ class Amphista(DraftHead[AmphistaSizes]):
 
     def ahead(self, entries: Tensor) -> Tensor:
         """(…, K, d) states of all depths, from (…, d) outputs of `entries`."""
-        sizes = self.sizes
-        blocks = self.blocks(rms_normalize(entries, sizes.epsilon)).unflatten(-1, (sizes.positions, sizes.hidden))
-        return self.auto_embedding.among(entries.unsqueeze(-2) + F.silu(blocks) + self.code)
+        return self.auto_embedding.among(by_depth(self.blocks, entries, self.sizes.epsilon) + self.code)
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         assert 1 <= steps <= self.sizes.positions, f"{self.sizes.positions} heads cannot guess {steps} tokens"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.compiled_guessing import CompiledNetwork
@@ -19,7 +18,7 @@ from specchat.models.cpu_kernels.linear import NativeLinear
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
-from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.layers import rms_normalize, with_mlp
 from specchat.models.draft_heads.sizes import MOST_INNER, Sizes, multiple_of_32, size
 
 
@@ -70,10 +69,7 @@ class Hydra(DraftHead[HydraSizes]):
 
     def step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states, from the outputs of `fused` or `fed_back` and of `of_tokens`."""
-        states = inputs + tokens
-        gate, up = self.gate_up(rms_normalize(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
-        after: Tensor = states + self.down(F.silu(gate) * up)
-        return after
+        return with_mlp(self, inputs + tokens)
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         anchors = tokens.shape[1] - steps

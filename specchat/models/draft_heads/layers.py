@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,20 @@ from specchat.models.draft_heads.sizes import DecoderSizes
 def rms_normalize(states: Tensor, epsilon: float) -> Tensor:
     """States (…, d) scaled to a mean square of 1."""
     return F.rms_norm(states, states.shape[-1:], eps=epsilon)
+
+
+def with_mlp(network: Any, states: Tensor) -> Tensor:
+    """(…, d) states with the output of their MLP added: `mlp_norm`, `gate_up` and `down` of a network."""
+    gate, up = network.gate_up(rms_normalize(states, network.sizes.epsilon) * network.mlp_norm).chunk(2, dim=-1)
+    after: Tensor = states + network.down(F.silu(gate) * up)
+    return after
+
+
+def by_depth(blocks: nn.Module, entries: Tensor, epsilon: float) -> Tensor:
+    """(…, K, d) states of K depths, from (…, d) entries and the product, (K · d, d), of their residual blocks."""
+    ahead = blocks(rms_normalize(entries, epsilon)).unflatten(-1, (-1, entries.shape[-1]))
+    states: Tensor = entries.unsqueeze(-2) + F.silu(ahead)
+    return states
 
 
 class Rotation:
@@ -97,10 +112,7 @@ class DecoderLayer(nn.Module):
 
     def after_attention(self, states: Tensor, mixed: Tensor) -> Tensor:
         """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
-        attended = states + self.o(mixed)
-        gate, up = self.gate_up(rms_normalize(attended, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
-        after: Tensor = attended + self.down(F.silu(gate) * up)
-        return after
+        return with_mlp(self, states + self.o(mixed))
 
 
 def _mixed(queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import DraftingInputs, LastEntryAlone, ParallelDrafting
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
-from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.layers import by_depth
 from specchat.models.draft_heads.sizes import MOST_DEPTH, Sizes, size
 
 
@@ -50,10 +49,7 @@ class Medusa(DraftHead[MedusaSizes]):
 
     def ahead(self, entries: Tensor) -> Tensor:
         """(…, heads, d) states of all depths, from (…, d) outputs of `entries`."""
-        sizes = self.sizes
-        blocks = self.blocks(rms_normalize(entries, sizes.epsilon)).unflatten(-1, (sizes.heads, sizes.hidden))
-        states: Tensor = entries.unsqueeze(-2) + F.silu(blocks)
-        return states
+        return by_depth(self.blocks, entries, self.sizes.epsilon)
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         assert 1 <= steps <= self.sizes.heads, f"{self.sizes.heads} heads cannot guess {steps} tokens"

@@ -22,7 +22,7 @@ from specchat.models.cpu_kernels.selector import NativeSelector
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, LastEntryAlone, TokenInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
-from specchat.models.draft_heads.layers import rms_normalize
+from specchat.models.draft_heads.layers import by_depth, rms_normalize, with_mlp
 from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_INNER, MOST_RANK, Sizes, multiple_of_32, size
 
 
@@ -76,17 +76,11 @@ class Selector(DraftHead[SelectorSizes]):
 
     def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states that the heads begin with, from the outputs of `fused` and `of_tokens`."""
-        states = inputs + tokens
-        gate, up = self.gate_up(rms_normalize(states, self.sizes.epsilon) * self.mlp_norm).chunk(2, dim=-1)
-        entries: Tensor = states + self.down(F.silu(gate) * up)
-        return entries
+        return with_mlp(self, inputs + tokens)
 
     def ahead(self, entries: Tensor) -> Tensor:
         """(…, heads, d) states of all depths, from (…, d) outputs of `entries`."""
-        sizes = self.sizes
-        blocks = self.blocks(rms_normalize(entries, sizes.epsilon)).unflatten(-1, (sizes.heads, sizes.hidden))
-        states: Tensor = entries.unsqueeze(-2) + F.silu(blocks)
-        return states
+        return by_depth(self.blocks, entries, self.sizes.epsilon)
 
     def gated(self, entries: Tensor) -> Tensor:
         """(…, heads, rank) what the state adds to the row of each depth, from (…, d) outputs of `entries`."""

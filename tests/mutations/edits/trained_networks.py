@@ -38,9 +38,9 @@ EDITS = (
     Mutation(
         "drafter hydra",
         "leaves the norm's factors out",
-        "Hydra.step",
-        "rms_normalize(states, self.sizes.epsilon) * self.mlp_norm",
-        "rms_normalize(states, self.sizes.epsilon)",
+        "with_mlp",
+        "rms_normalize(states, network.sizes.epsilon) * network.mlp_norm",
+        "rms_normalize(states, network.sizes.epsilon)",
         (NETWORKS, "-k", "counts and hydra"),
     ),
     Mutation(
