@@ -15,8 +15,6 @@ from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.widgets.messages import NewerView, OlderView, text_of
 
-pytestmark = pytest.mark.usefixtures("drawing_at_once")
-
 
 def turns_of(count: int) -> list[Turn]:
     """Questions and answers in turn, each saying its number."""
@@ -63,6 +61,7 @@ async def test_of_ten_thousand_messages_only_the_last_are_mounted():
         assert f"{10_000 - len(page.views):,} older" in page.query_one(OlderView).text
 
 
+@pytest.mark.usefixtures("drawing_at_once")
 @pytest.mark.parametrize("count", [4, 16, 160])
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])
 async def test_a_chat_that_is_opened_is_seen_whole_and_at_its_end_from_the_first_frame(size, count):
