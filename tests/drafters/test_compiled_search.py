@@ -291,6 +291,6 @@ def test_a_tree_of_which_too_much_is_read_grows_level_by_level(target, grown, mo
 
 
 def test_states_that_are_no_numbers_are_refused_by_name(target, monkeypatch):
-    monkeypatch.setattr(TextInputs, "at", lambda self, position: torch.full((target.hidden_size,), torch.nan))
+    monkeypatch.setattr(TextInputs, "for_c", lambda self, position: torch.full((target.hidden_size,), torch.nan))
     with pytest.raises(ModelError, match="not numbers"):
         spoken(target, "suffix+hydra", (Budget(6, 3, 3),))

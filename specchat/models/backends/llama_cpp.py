@@ -144,15 +144,17 @@ class LlamaCppModel(FixedPasses):
     def fill_for_benchmark(self, tokens: int) -> None:
         """Act as if so many tokens had been read. The first time they are, since attention must have them to read."""
         counters, self.counters = self.counters, Counters()
-        self.rows.rewind([])
-        self._tree = None
-        self._settle(min(self._held, tokens), max(0, tokens - self._held))
-        while self._held < tokens:
-            some = min(256, tokens - self._held)
-            self._decode([(0, self._held + at, (self._base,), False) for at in range(some)])
-            self._held += some
-        self.rows.fill_for_benchmark(tokens)
-        self.counters = counters
+        try:
+            self.rows.rewind([])
+            self._tree = None
+            self._settle(min(self._held, tokens), max(0, tokens - self._held))
+            while self._held < tokens:
+                some = min(256, tokens - self._held)
+                self._decode([(0, self._held + at, (self._base,), False) for at in range(some)])
+                self._held += some
+            self.rows.fill_for_benchmark(tokens)
+        finally:
+            self.counters = counters
 
     # ------------------------------------------------------------------------------------------ tree
 
