@@ -133,7 +133,7 @@ def test_after_an_edit_it_drafts_as_if_the_text_had_always_been_so(method):
     trained = all_tiny_trained(target, share=1.0)
 
     def drafts(*prompts):
-        conversation = conversed(target.with_new_cache(), trained, drafter=method.name, max_tokens=7)
+        conversation = conversed(target.with_new_cache(), trained, drafter=method.name, max_tokens=10)
         for prompt in prompts:
             rounds = collect(conversation.reply(prompt, 7)).rounds
         return [(round.tree.tokens, round.tree.parents) for round in rounds[2:]]

@@ -100,7 +100,8 @@ class KVCache:
         self.max_rows = max_rows
         self.key_interleave = key_interleave
         self._row_copies = row_copies
-        self._stored: KeysValues | None = None  # (layers, heads, capacity, head_dim), or as `key_interleave` says
+        self._keys: Tensor | None = None  # (layers, heads, capacity, head_dim), or as `key_interleave` says
+        self._values: Tensor | None = None
         self.capacity = 0
         self.in_steps: bool = beside is not None and beside.in_steps
         self.in_one = in_one
@@ -187,8 +188,9 @@ class KVCache:
 
     @property
     def _written(self) -> KeysValues:
-        assert self._stored is not None, "rows were written"
-        return self._stored
+        assert self._keys is not None, "rows were written"
+        assert self._values is not None, "rows were written"
+        return self._keys, self._values
 
     def block_bytes(self, rows: int, like: Tensor) -> int:
         """Bytes of so many rows' keys and values, where `like` is (heads, head_dim)."""
@@ -220,12 +222,12 @@ class KVCache:
     def room_for(self, rows: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values, (layers, heads, capacity, head_dim) each, with room for at least so many rows; a layer's
         place among them is its `place_of`. A cache takes the format and device of `like`, (…, heads, head_dim)."""
-        if self._stored is None or rows > self.capacity:
-            self.capacity = self._next_capacity(rows, self.capacity)
-            keys, values = (None, None) if self._stored is None else self._stored
-            keys = self._grown(keys, like)
-            self._stored = keys, self._grown(values, like)
-        return self._stored
+        if self._keys is None or self._values is None or rows > self.capacity:
+            wanted = self._next_capacity(rows, self.capacity)
+            self._keys = self._grown(self._keys, like, wanted)
+            self._values = self._grown(self._values, like, wanted)
+            self.capacity = wanted
+        return self._keys, self._values
 
     def reserve_(self, like: Tensor) -> None:
         """Take the memory of one that is `in_one` now; `like` is (…, heads, head_dim), as `room_for` takes it."""
@@ -266,8 +268,8 @@ class KVCache:
             wanted = max(rows, min(max(_FIRST_CAPACITY, 2 * capacity), most))
         return wanted + -wanted % self.key_interleave
 
-    def _grown(self, old: Tensor | None, like: Tensor) -> Tensor:
-        new = zeros((len(self.place_of), like.shape[-2], self.capacity, like.shape[-1]), like)
+    def _grown(self, old: Tensor | None, like: Tensor, capacity: int) -> Tensor:
+        new = zeros((len(self.place_of), like.shape[-2], capacity, like.shape[-1]), like)
         if old is not None:
             new[:, :, : old.shape[2]] = old
         return new

@@ -56,6 +56,10 @@ class Amphista(DraftHead[AmphistaSizes]):
     def added(self) -> tuple[Tensor, ...]:
         return *self.first.added, *self.second.added, *self.auto_embedding.added
 
+    @property
+    def token_product(self) -> nn.Module:
+        return self.token
+
     def entries(self, inputs: Tensor, tokens: Tensor, over: Over) -> Tensor:
         """(…, d) states that the heads begin with at each entry of a text, from outputs of `fused` and `of_tokens`."""
         return over(self.second, over(self.first, inputs) + tokens)

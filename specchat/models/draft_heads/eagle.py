@@ -82,11 +82,12 @@ class Eagle(DraftHead[LayerSizes]):
 
     def __init__(self, sizes: LayerSizes, shared: SharedWeights) -> None:
         super().__init__(sizes, shared, token_norm=True)
-        self._unit_taps: int = getattr(sizes, "unit_taps", 1)  # the sizes of `parallel_spec` have none of these
-        self._norm_fed_back = bool(getattr(sizes, "norm_fed_back", 0))
-        self._norm_residual = bool(getattr(sizes, "norm_residual", 0))
-        self._sampled: int = getattr(sizes, "sampled", 0)
-        self._parts: int = 1 + getattr(sizes, "parted", 0)
+        published = sizes if isinstance(sizes, EagleSizes) else None
+        self._unit_taps = 1 if published is None else published.unit_taps
+        self._norm_fed_back = published is not None and bool(published.norm_fed_back)
+        self._norm_residual = published is not None and bool(published.norm_residual)
+        self._sampled = 0 if published is None else published.sampled
+        self._parts = 1 if published is None else 1 + published.parted
         d, queries = sizes.hidden, sizes.heads * sizes.head_dim
         self.state_norm = nn.Parameter(torch.ones(d))
         if self._sampled:

@@ -281,9 +281,8 @@ class TokenNetwork(DraftNetwork[S_co]):
 
     @property
     def token_product(self) -> nn.Module | None:
-        """The product of normed embeddings that steps read, `token`; None where they read `token_norm` times these."""
-        product: nn.Module | None = getattr(self, "token", None)
-        return product
+        """The product of normed embeddings that steps read; None where they read `token_norm` times these."""
+        return None
 
     @property
     def token_width(self) -> int:

@@ -62,6 +62,10 @@ class Hydra(DraftHead[HydraSizes]):
     def added(self) -> tuple[Tensor, ...]:
         return (self.down.weight,)
 
+    @property
+    def token_product(self) -> nn.Module:
+        return self.token
+
     def fed_back(self, states: Tensor) -> Tensor:
         """(…, d) input of the next step, from (…, d) states of this one."""
         back: Tensor = self.back(rms_normalize(states, self.sizes.epsilon))
@@ -69,7 +73,7 @@ class Hydra(DraftHead[HydraSizes]):
 
     def step(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states, from the outputs of `fused` or `fed_back` and of `of_tokens`."""
-        return with_mlp(self, inputs + tokens)
+        return with_mlp(inputs + tokens, self.mlp_norm, self.gate_up, self.down, self.sizes.epsilon)
 
     def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         anchors = tokens.shape[1] - steps

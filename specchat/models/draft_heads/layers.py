@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +18,10 @@ def rms_normalize(states: Tensor, epsilon: float) -> Tensor:
     return F.rms_norm(states, states.shape[-1:], eps=epsilon)
 
 
-def with_mlp(network: Any, states: Tensor) -> Tensor:
-    """(…, d) states with the output of their MLP added: `mlp_norm`, `gate_up` and `down` of a network."""
-    gate, up = network.gate_up(rms_normalize(states, network.sizes.epsilon) * network.mlp_norm).chunk(2, dim=-1)
-    after: Tensor = states + network.down(F.silu(gate) * up)
+def with_mlp(states: Tensor, norm: Tensor, gate_up: nn.Module, down: nn.Module, epsilon: float) -> Tensor:
+    """(…, d) states with the output of their MLP added."""
+    gate, up = gate_up(rms_normalize(states, epsilon) * norm).chunk(2, dim=-1)
+    after: Tensor = states + down(F.silu(gate) * up)
     return after
 
 
@@ -112,7 +111,7 @@ class DecoderLayer(nn.Module):
 
     def after_attention(self, states: Tensor, mixed: Tensor) -> Tensor:
         """(…, d) the layer's output, from (…, d) and (…, heads · head_dim)."""
-        return with_mlp(self, states + self.o(mixed))
+        return with_mlp(states + self.o(mixed), self.mlp_norm, self.gate_up, self.down, self.sizes.epsilon)
 
 
 def _mixed(queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:

@@ -43,6 +43,10 @@ class Medusa(DraftHead[MedusaSizes]):
     def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> MedusaSizes:
         return MedusaSizes(shape.hidden, taps, epsilon=shape.epsilon)
 
+    @property
+    def token_product(self) -> nn.Module:
+        return self.token
+
     def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states that the heads begin with, from the outputs of `fused` and `of_tokens`."""
         return inputs + tokens

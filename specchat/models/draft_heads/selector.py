@@ -74,9 +74,13 @@ class Selector(DraftHead[SelectorSizes]):
     def added(self) -> tuple[Tensor, ...]:
         return self.down.weight, self.pair.weight
 
+    @property
+    def token_product(self) -> nn.Module:
+        return self.token
+
     def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states that the heads begin with, from the outputs of `fused` and `of_tokens`."""
-        return with_mlp(self, inputs + tokens)
+        return with_mlp(inputs + tokens, self.mlp_norm, self.gate_up, self.down, self.sizes.epsilon)
 
     def ahead(self, entries: Tensor) -> Tensor:
         """(…, heads, d) states of all depths, from (…, d) outputs of `entries`."""

@@ -39,8 +39,8 @@ EDITS = (
         "drafter hydra",
         "leaves the norm's factors out",
         "with_mlp",
-        "rms_normalize(states, network.sizes.epsilon) * network.mlp_norm",
-        "rms_normalize(states, network.sizes.epsilon)",
+        "rms_normalize(states, epsilon) * norm",
+        "rms_normalize(states, epsilon)",
         (NETWORKS, "-k", "counts and hydra"),
     ),
     Mutation(
