@@ -1,4 +1,4 @@
-"""Forty prompts under JSON schemas: every reply of a real model parses and fits, and is plain decoding's."""
+"""Forty prompts under JSON schemas: every reply of a real model parses and fits, and is the target's own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def conversations():
 
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)))
-def test_every_reply_is_json_that_fits_and_plain_decodings_own(conversations, number):
+def test_every_reply_is_json_that_fits_and_the_targets_own(conversations, number):
     question = QUESTIONS[number]
     speculating, plain, guided = conversations
 
