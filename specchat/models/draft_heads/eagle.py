@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specchat.core.device_copy import rows_of
-from specchat.core.drafting_networks import Guessed
+from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
 from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, RootReading
@@ -269,12 +269,15 @@ class EagleDrafting(Drafting):
         self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
         self._states = torch.empty(0)
 
+    def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
+        self._row_of = {}
+        return super().begin(history)
+
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""
         if nodes[0] == ROOT:
-            self._row_of, self._states = {}, self._reading.root()
-            return self._given.guessed(self._for_head(self._states))
+            return self._given.guessed(self._for_head(self._reading.root()))
         entries, first = self._reading.entries, len(self._row_of)
         self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
         seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
@@ -282,10 +285,9 @@ class EagleDrafting(Drafting):
         for row, node in enumerate(nodes):
             seen[row, [entries + self._row_of[above] for above in tree.path(node)]] = True
         parents = [self._row_of[tree.parents[node]] + 1 if tree.parents[node] != ROOT else 0 for node in nodes]
+        before = self._reading.root() if first == 0 else self._states
         tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
-        states = self._reading.step(
-            self._fed_back(rows_of(self._states, parents)), tokens, positions, entries + first, seen
-        )
-        self._states = torch.cat([self._states, states])
+        states = self._reading.step(self._fed_back(rows_of(before, parents)), tokens, positions, entries + first, seen)
+        self._states = torch.cat([before, states])
         return self._given.guessed(self._for_head(states))
