@@ -250,10 +250,8 @@ EXACT = [
     ("rule", "policy"), [("follow", "best_first"), ("block", "expansion"), ("traversal", "expansion"), *EXACT]
 )
 def test_constrained_texts_are_distributed_as_the_masked_targets(rule, policy):
-    assert (
-        least_p(rule, policy, count=REPLIES if policy == "expansion" and rule in ("multi_step", "recursive") else 80)
-        > 1e-4
-    )
+    many = policy == "expansion" and rule in ("multi_step", "recursive")
+    assert least_p(rule, policy, count=REPLIES if many else 80) > 1e-4
 
 
 @pytest.mark.parametrize("rule", ["multi_step", "recursive"])

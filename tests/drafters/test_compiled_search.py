@@ -70,7 +70,7 @@ def grown(monkeypatch):
     return trees
 
 
-def spoken(target, of, budgets=BUDGETS, tokens=60, draft=None, **settings):
+def spoken(target, of, budgets=BUDGETS, tokens=120, draft=None, **settings):
     """Trees, passes and text of a reply whose rounds have these budgets in turn."""
     chosen = {"drafter": "merge", "policy": "best_first", "temperature": 0.0, "method_options": {"merge.of": of}}
     resources = trained_resources(trained=all_tiny_trained(target))
@@ -115,7 +115,7 @@ def test_compiled_code_grows_the_trees_that_level_by_level_grow(target, monkeypa
     options = {"method_options": {"merge.of": of, "best_first.batch": str(batch)}}
     at_once = spoken(target, of, **options)
     assert len(grown) > 20
-    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 100
     level_by_level(monkeypatch)
     grown.clear()
     assert spoken(target, of, **options) == at_once
@@ -147,13 +147,13 @@ def test_every_policy_has_the_trees_it_would_grow_itself(target, monkeypatch, gr
     given = {"confidence.fallback": "0.02", "confidence.alpha": "0.01", "specexec.decay": "0.9"}
     given |= {"graph.repeat": "0", "expansion.widths": "3,2,2,1,1"}
     given = {"merge.of": of, **{name: value for name, value in given.items() if name.startswith(policy)}}
-    at_once = spoken(target, of, method_options=given, tokens=40, **options)
-    assert len(grown) > 8
-    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 20
+    at_once = spoken(target, of, method_options=given, tokens=80, **options)
+    assert len(grown) > 10
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 60
     level_by_level(monkeypatch)
     grown.clear()
     options["draft"] = target.with_new_cache()
-    step_by_step = spoken(target, of, method_options=given, tokens=40, **options)
+    step_by_step = spoken(target, of, method_options=given, tokens=80, **options)
     assert not grown
     assert step_by_step == at_once
 
@@ -169,7 +169,7 @@ def same_up_to_rounding(ours, theirs):
 @pytest.mark.parametrize("settings", [{}, {"policy": "graph"}, SAMPLINGS[1]], ids=["greedy", "graph", "sampled"])
 @pytest.mark.parametrize("method", sorted(methods("head", "denoiser")))
 def test_a_trained_network_alone_is_asked_by_compiled_code_too(target, monkeypatch, grown, method, settings):
-    given = {"drafter": method, "tokens": 30, **settings}
+    given = {"drafter": method, "tokens": 60, **settings}
     at_once = spoken(target, "none", **given)
     assert len(grown) > 15
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
@@ -212,10 +212,10 @@ GROUPS = (
 @pytest.mark.parametrize("given", GROUPS, ids=lambda given: "-".join(given.values()))
 def test_members_with_trees_of_their_own_are_asked_by_compiled_code_too(target, monkeypatch, grown, given, settings):
     drafter, _ = next(iter(given)).split(".")
-    options = {"drafter": drafter, "method_options": given, "tokens": 30, **settings}
+    options = {"drafter": drafter, "method_options": given, "tokens": 60, **settings}
     at_once = spoken(target, "none", draft=target.with_new_cache(), **options)
     assert len(grown) > 8
-    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 25
+    assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 40
     level_by_level(monkeypatch)
     grown.clear()
     same_up_to_rounding(spoken(target, "none", draft=target.with_new_cache(), **options), at_once)
@@ -244,12 +244,12 @@ def test_tokens_that_the_network_does_not_know_are_told_to_it(target, monkeypatc
 @pytest.mark.parametrize("of", ["suffix+hydra", "hydra(tokens=4)+hydra"])
 @pytest.mark.parametrize("settings", SAMPLINGS, ids=lambda settings: " ".join(settings))
 def test_with_these_sampling_settings_too_both_ways_grow_the_same_trees(target, monkeypatch, grown, settings, of):
-    at_once = spoken(target, of, tokens=30, **settings)
+    at_once = spoken(target, of, tokens=60, **settings)
     assert len(grown) > 20
     assert sum(len(tokens) - 1 for tokens, *_ in at_once[0]) > 50
     level_by_level(monkeypatch)
     grown.clear()
-    same_up_to_rounding(spoken(target, of, tokens=30, **settings), at_once)
+    same_up_to_rounding(spoken(target, of, tokens=60, **settings), at_once)
     assert not grown
 
 
