@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import config_dir
+from specchat.config.file_reading import read_named
 from specchat.config.kept_files import replacing
 from specchat.config.toml_file import TableLocation, parse_if_there
 from specchat.config.values import PairSpec
@@ -17,7 +18,7 @@ from specchat.errors import UsageError, cut, nearest, os_errors_as, short
 from specchat.settings import Settings
 
 _NAME = re.compile(r"\w[\w-]{0,39}")
-_MOST_BYTES = 1_000_000
+_MOST_BYTES = 1 << 20
 
 
 Problems = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
@@ -174,13 +175,7 @@ def system_message(words: str) -> str:
     """
     if words not in saved_system_messages():
         return words
-    file = _folder() / f"{words}.txt"
-    try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise UsageError(f"{file} is too large for a system message")
-        return file.read_text(encoding="utf-8").strip("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+    return read_named(_folder() / f"{words}.txt", most=_MOST_BYTES).strip("\n")
 
 
 def _folder() -> Path:

@@ -21,6 +21,7 @@ from specchat.config.file_reading import open_regular, read_named
 from specchat.config.toml_editing import change_file
 from specchat.config.toml_file import parse, parse_if_there
 from specchat.config.trained_drafters import read_drafter
+from specchat.config.user_config import system_message
 from specchat.engine.client.replay import Recording
 from specchat.errors import ConfigError, StoreError, UsageError, WeightsError
 from specchat.models.weights.config_file import read_object
@@ -57,6 +58,16 @@ def test_readers_refuse_what_is_no_ordinary_file_in_one_line(odd, read, error):
     path, said = odd
     with pytest.raises(error, match=rf"^{path} cannot be read: {said}[^\n]*$"):
         read(path)
+
+
+def test_a_saved_system_message_that_is_no_ordinary_file_is_refused(odd):
+    path, said = odd
+    folder = config_dir() / "system"
+    folder.mkdir(parents=True)
+    file = folder / "pirate.txt"
+    file.symlink_to(path)
+    with pytest.raises(UsageError, match=rf"^{file} cannot be read: {said}"):
+        system_message("pirate")
 
 
 @pytest.mark.parametrize("name", ["models.toml", "mirrors.toml", "config.toml"])
