@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +13,19 @@ from contracts.models import V, native_decoder, own_decoder, shared_network, tin
 from native_kit import needs_native
 
 from specchat.config.prompt_files import PromptFiles
+from specchat.core.states import HiddenStateSink
 from specchat.core.tree import TokenTree
+from specchat.decoding.state_feed import StateFeed
 from specchat.models.backends.transformers_model import ReferenceModel
-from specchat.models.decoder.prompt_cache import BLOCK_TOKENS, KeptTexts, PromptCache, restored, rounded, rounded_bytes
+from specchat.models.decoder.prompt_cache import (
+    BLOCK_TOKENS,
+    KeptText,
+    KeptTexts,
+    PromptCache,
+    restored,
+    rounded,
+    rounded_bytes,
+)
 
 ROOM = 64 << 20
 GEMMA = "gemma3_text"  # some of its layers see a window of the text alone
@@ -181,6 +192,54 @@ def test_replies_are_the_same_and_what_was_read_is_not_read_again(tmp_path, kern
     assert got.begun.reused_tokens == 192 - (drafter == "hydra"), "which skips all states but the last"
     if drafter == "draft_model":
         assert again._draft.counters.rows < 120
+
+
+@every_kernel
+def test_states_that_a_drafter_was_given_come_back_as_they_were(tmp_path, kernels):
+    """By turns with a text that parts from it within a block, from memory, and in another process from the disk."""
+    files = PromptFiles(tmp_path / "prompts", ROOM)
+    tokens = text(1)
+    texts = [tokens, tokens[:100] + text(2, 100)]
+
+    def opened(cache):
+        target, taken = model(kernels, cache), {}
+
+        def take(states):
+            assert sorted(states.layers) == [1, 2]
+            for row, position in enumerate(range(states.first, states.end)):
+                taken[position] = torch.stack([states.layers[layer][row] for layer in (1, 2)])
+
+        feed = StateFeed(SimpleNamespace(hidden_state_sink=HiddenStateSink(frozenset({1, 2}), take)))
+        feed.keep_states_in(target.kept)
+        return target, feed, taken
+
+    def given(target, feed, taken, tokens):
+        taken.clear()
+        before = target.counters.rows
+        feed.recall(target, tokens)
+        feed.read(target, tokens)
+        return dict(taken), target.counters.rows - before
+
+    wanted = [given(*opened(None), tokens)[0] for tokens in texts]
+    assert all(sorted(states) == list(range(200)) for states in wanted)
+
+    def check(got, number):
+        assert all(same(kernels, states, wanted[number][position]) for position, states in got.items())
+        assert max(got) >= 191, "only a few tokens may be put off"
+
+    chat = opened(PromptCache(ROOM))
+    for turn in range(3):
+        for number, tokens in enumerate(texts):
+            states, rows = given(*chat, tokens)
+            check(states, number)
+            assert turn == 0 or rows <= 200 % BLOCK_TOKENS + 4, "the states of whole blocks are kept"
+    chat[0].kept.cache.files = files
+    kept = [chat[0].kept_text(), KeptText(texts[1], lambda: chat[1].kept)]
+    assert chat[0].kept.cache.save("chat", kept, lambda: False)
+    states, rows = given(*opened(PromptCache(0, files)), texts[1])
+    check(states, 1)
+    assert sorted(states)[:192] == list(range(192))
+    assert rows <= 200 % BLOCK_TOKENS + 4
 
 
 def test_any_byte_of_a_file_may_be_wrong(tmp_path, caplog):
