@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+import typer.main
 
 from specchat import __version__
 from specchat.cli.arguments import UNREADABLE, in_one_line, one_prompt, prepared, refuse_options_before_command
@@ -361,9 +365,48 @@ def main() -> None:
         sys.exit(_OUTPUT_NOT_READ)
 
 
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each built when it is asked for: typer takes 40 ms for all of them."""
+
+    def __init__(self) -> None:
+        self._parts = {
+            info.name or typer.main.get_command_name(getattr(info.callback, "__name__", "")): _part(**{kind: [info]})
+            for kind in ("registered_commands", "registered_groups")
+            for info in getattr(app, kind)
+        }
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = typer.main.get_group(self._parts[name]).commands[name]
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def _part(**parts: Any) -> typer.Typer:
+    """The app with a part of what is registered with it alone."""
+    part = copy(app)
+    part.registered_callback, part.registered_commands, part.registered_groups = None, [], []
+    vars(part).update(parts)
+    return part
+
+
+@cache
+def _command() -> Any:
+    """What parses the command line."""
+    group: Any = typer.main.get_command(_part(registered_callback=app.registered_callback))
+    group.commands = _Commands()
+    return group
+
+
 def _parse_and_run(arguments: list[str]) -> NoReturn:
     try:
-        ended = app(args=arguments, prog_name="specchat", standalone_mode=False)
+        ended = _command()(args=arguments, prog_name="specchat", standalone_mode=False)
     except UNREADABLE as error:
         refused = in_one_line(error, arguments)
         if refused is None:

@@ -8,7 +8,7 @@ import pytest
 import typer
 from rows import each_row
 
-from specchat import __version__
+from specchat import __version__, cli
 from specchat.cli import app, main
 from specchat.cli.arguments import prepared
 
@@ -196,3 +196,17 @@ def test_what_the_parser_refuses_is_cut_where_it_is_long(words, monkeypatch, cap
 )
 def test_a_negative_value_of_a_setting_is_no_option(typed, parsed):
     assert prepared(typed.split()) == parsed.split()
+
+
+def test_commands_are_built_one_by_one_and_are_those_of_the_whole_program():
+    built, whole = cli._command(), typer.main.get_command(app)
+    assert list(built.commands) == list(whole.commands)
+    for one, other in ((built, whole), *((built.commands[name], whole.commands[name]) for name in whole.commands)):
+        assert type(one) is type(other)
+        assert described(one) == described(other)
+        assert one is built or list(getattr(one, "commands", ())) == list(getattr(other, "commands", ()))
+
+
+def described(command):
+    names = ("name", "help", "hidden", "context_settings", "no_args_is_help", "invoke_without_command")
+    return [getattr(command, name, None) for name in names], [parameter.opts for parameter in command.params]
