@@ -9,8 +9,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from specchat.config.directories import config_dir, expanded, shipped_file
 from specchat.config.toml_file import NAME, TableLocation, parse, parse_if_there
@@ -255,30 +256,51 @@ def accept_checksum(place: TableLocation, within: str, said: Mapping[str, Any]) 
         raise place.error(within + "sha256", f"= {short(said['sha256'])} is not 64 hexadecimal digits in lower case")
 
 
+class _Entries(NamedTuple):
+    """What the files that were read say, by name, and where each entry stands."""
+
+    models: dict[str, ModelSpec]
+    pairs: dict[str, PairSpec]
+    drafters: dict[str, DrafterSpec]
+    places: dict[str, TableLocation]
+
+    def copied(self) -> _Entries:
+        return _Entries(dict(self.models), dict(self.pairs), dict(self.drafters), dict(self.places))
+
+
+def _entries(place: TableLocation, data: dict[str, Any], shipped: _Entries | None = None) -> _Entries:
+    """The entries of a file; with `shipped`, of the user's file on top of those."""
+    entries = shipped.copied() if shipped else _Entries({}, {}, {}, {})
+    tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict})
+    for kind in ("models", "pairs", "drafters"):
+        for name, entry in tables.get(kind, {}).items():
+            here = entries.places[f"{kind}.{name}"] = place.inside(f"{kind}.{name}")
+            table = place.table_at(name, entry)
+            if kind == "models":
+                entries.models[name] = _model(here, name, table)
+            elif kind == "pairs":
+                entries.pairs[name] = _pair(here, name, table, shipped.pairs if shipped else None)
+            else:
+                entries.drafters[name] = _drafter(here, name, table)
+    return entries
+
+
+@lru_cache(maxsize=1)
+def _shipped(file: Path, changed_ns: int) -> _Entries:
+    """The entries of the file that comes with specchat, read again once it has changed."""
+    return _entries(*parse(file))
+
+
 def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> Catalog:
     """The catalog; `users` stands for the user's models.toml before it is written.
 
     Raises:
         ConfigError: a file says something we cannot accept; the line names file, table, key and value.
     """
-    models: dict[str, ModelSpec] = {}
-    pairs: dict[str, PairSpec] = {}
-    drafters: dict[str, DrafterSpec] = {}
-    places: dict[str, TableLocation] = {}
     users = parse_if_there(users_models()) if users is None else users
-    for place, data in filter(None, (parse(shipped_file("models.toml")), users)):
-        tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict})
-        shipped = dict(pairs) if places else None
-        for kind in ("models", "pairs", "drafters"):
-            for name, entry in tables.get(kind, {}).items():
-                here = places[f"{kind}.{name}"] = place.inside(f"{kind}.{name}")
-                table = place.table_at(name, entry)
-                if kind == "models":
-                    models[name] = _model(here, name, table)
-                elif kind == "pairs":
-                    pairs[name] = _pair(here, name, table, shipped)
-                else:
-                    drafters[name] = _drafter(here, name, table)
+    file = shipped_file("models.toml")
+    shipped = _shipped(file, file.stat().st_mtime_ns)
+    models, pairs, drafters, places = _entries(*users, shipped) if users else shipped.copied()
     for pair in pairs.values():
         place = places[f"pairs.{pair.name}"]
         _refuse_unknown(place, "target", pair.target, models)

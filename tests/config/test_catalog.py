@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from config_files import GGUF, model_with, write
 from rows import each_row
 
 from specchat import config
-from specchat.config import HubSource, IndexSource, ModelFile, PathSource
+from specchat.config import HubSource, IndexSource, ModelFile, PathSource, catalog
 from specchat.config.values import ScriptedSource
 from specchat.errors import ConfigError, UsageError
 from specchat.settings import OPTIONS, Settings
@@ -56,6 +57,19 @@ def test_unknown_pairs_and_models_are_answered_with_the_nearest():
         catalog.pair("smoll")
     with pytest.raises(UsageError, match="did you mean 'smollm3-3b'"):
         catalog.model("smollm3-3")
+
+
+def test_a_shipped_file_is_read_again_once_it_has_changed(tmp_path, monkeypatch):
+    file = tmp_path / "shipped.toml"
+    monkeypatch.setattr(catalog, "shipped_file", lambda name: file)
+    for number, name in enumerate(("one", "two")):
+        file.write_text(f'[models.{name}]\nsource = "scripted"\n[pairs.{name}]\ntarget = "{name}"\n', encoding="utf-8")
+        os.utime(file, (number, number))
+        for _ in range(2):
+            write("models.toml", f'[pairs.mine]\ntarget = "{name}"\n')
+            assert list(config.load_catalog().pairs) == [name, "mine"]
+            write("models.toml", "")
+            assert list(config.load_catalog().pairs) == [name], "what the user wrote was added to what is kept"
 
 
 def test_the_users_models_win_by_name_and_add_to_the_shipped():
