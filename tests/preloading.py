@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -98,6 +98,28 @@ def preloaded_module(preloaded_server: Path) -> Iterator[None]:
 def preloaded_app(preloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of what owns a terminal. The process that is seen from outside only waits for the program then."""
     monkeypatch.setenv("SPECCHAT_TESTS_PRELOADED_IN_TERMINAL", "1")
+
+
+def with_code_before(folder: Path, codes: Mapping[str, str]) -> str:
+    """A PYTHONPATH with which forks run some code before their program, except before an engine.
+
+    Args:
+        folder: an empty one, on that path.
+        codes: the code by the program's module; it names specchat.
+    """
+    run = "\nimport runpy\nrunpy.run_module({!r}, run_name='__main__', alter_sys=True)\n"
+    texts = {module: code + run.format(module) for module, code in codes.items()}
+    (folder / "sitecustomize.py").write_text(
+        f"""
+import runpy, sys
+code = {texts!r}.get(sys.orig_argv[2] if sys.orig_argv[1] == "-m" else "")
+if code and sys.orig_argv[3:4] != ["engine"]:
+    sys.orig_argv[1:3] = ["-c", code]
+runpy.run_path({str(FOLDER / "sitecustomize.py")!r})
+""",
+        encoding="utf-8",
+    )
+    return os.pathsep.join([str(folder), os.getcwd()])
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from specchat.errors import CombinationError, UsageError
 from specchat.models.weights.gguf_header import Kind
 from specchat.models.weights.grouped_codes import LAYOUTS
 from specchat.settings import Settings
+from tests.preloading import with_code_before
 from tools.gpu import bandwidth, products, run_parts
 from tools.gpu.random_model import large
 from tools.gpu.results import Done, Goal, Outcome, Results, section
@@ -31,10 +32,11 @@ ROOT = Path(__file__).parents[2]
 ABSENT = ("typer", "textual", "rich", "msgspec", "platformdirs", "tomlkit", "gguf")
 BARE = f"""
 import sys
-if sys.orig_argv[1:3] == ["-m", "tools.gpu"]:
-    sys.modules.update(dict.fromkeys({ABSENT!r}))
+for name in [name for name in sys.modules if name.split(".")[0] in ("specchat", *{ABSENT!r})]:
+    del sys.modules[name]
+sys.modules.update(dict.fromkeys({ABSENT!r}))
 """
-"""A `sitecustomize.py` with which they are missing."""
+"""Code after which they are missing, in a process that has imported them."""
 
 WORDS = "the of is in and to for what how with that this you it on as are an be or by"
 TINY = Setup(torch.device("cpu"), "float32", tiny=True)
@@ -88,16 +90,17 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(models, tmp_path_factory):
+def run(models, preloaded_module, tmp_path_factory):
     """One whole run of the script without the app's packages: what it said and reported, and what it wrote."""
     out, bare = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("bare")
     (bare / "sitecustomize.py").write_text(BARE, encoding="utf-8")
+    path = with_code_before(bare, {"tools.gpu": BARE, "pytest": "import specchat"})
     given = ["--weights", models["weights"], "--target", models["weights"], "--draft", models["draft"]]
     done = subprocess.run(
         [ROOT / "tools" / "gpu.sh", out, "--tiny", "--device", "cpu", *given],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHON": sys.executable, "SPECCHAT_HOME": str(out), "PYTHONPATH": str(bare)},
+        env={**os.environ, "PYTHON": sys.executable, "SPECCHAT_HOME": str(out), "PYTHONPATH": path},
         timeout=200,
         check=False,
     )

@@ -23,7 +23,7 @@ from tests.e2e.terminal import Terminal
 from tests.e2e.test_terminal import alive
 from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_web import Served, descendants
-from tests.preloading import FOLDER
+from tests.preloading import with_code_before
 
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="needs /proc")
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded"), needs_proc]
@@ -102,22 +102,18 @@ def test_a_terminal_closed_at_work_or_in_a_dialog_leaves_nothing_behind(
     assert ends(terminals[0], family)
 
 
-def test_an_app_that_hears_nothing_ends_all_the_same(terminals, tmp_path: Path) -> None:
+def test_an_app_that_hears_nothing_ends_all_the_same(preloaded_app: None, terminals, tmp_path: Path) -> None:
     mark = tmp_path / "stuck"
     code = f"""
-import os, runpy, sys, time
-if "engine" in sys.orig_argv:
-    runpy.run_path({str(FOLDER / "sitecustomize.py")!r})
-else:
-    import specchat.tui.commands.prompt_input as w
-    async def submit(self, text):
-        open({str(mark)!r}, "w").close()
-        while True:
-            time.sleep(1)
-    w.PromptInput.submit = submit
+import time
+import specchat.tui.commands.prompt_input as w
+async def submit(self, text):
+    open({str(mark)!r}, "w").close()
+    while True:
+        time.sleep(1)
+w.PromptInput.submit = submit
 """
-    (tmp_path / "sitecustomize.py").write_text(code, encoding="utf-8")
-    terminals.append(Terminal(SCRIPTED, PYTHONPATH=os.pathsep.join([str(tmp_path), os.getcwd()])))
+    terminals.append(Terminal(SCRIPTED, PYTHONPATH=with_code_before(tmp_path, {"specchat": code})))
     terminals[0].until(ready)
     terminals[0].type("hello\r")
     terminals[0].until(lambda _: mark.exists())
@@ -247,13 +243,12 @@ async def test_a_page_closed_while_its_app_starts_leaves_nothing_behind(site, st
         assert await gone_with_page(site, page), "an app was started"
 
 
-@pytest.mark.parametrize("size", ["width=999999999&height=999999999", "width=-5&height=0"])
-async def test_a_window_of_any_size_costs_no_more_than_a_large_one(site, size: str) -> None:
+async def test_a_window_of_any_size_costs_no_more_than_a_large_one(site) -> None:
     def drawn_in_bounds(written: bytes) -> bool:
         assert max(map(resident_bytes, descendants(site.process.pid))) < 1.5e9
         return b"\x1b[%d;" % LARGEST_LINES in written
 
-    async with opened(site, size) as page:
+    async with opened(site, "width=999999999&height=-5") as page:
         await page.until(takes_window)
         await page.until(lambda _: has_engine(site.process.pid))
         assert not drawn_in_bounds(b"")

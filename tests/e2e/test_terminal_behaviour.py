@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import Terminal
+from tests.preloading import with_code_before
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("preloaded_app")]
 
@@ -100,7 +101,8 @@ def test_the_title_is_set_and_given_back(start) -> None:
 
 
 def test_the_bell_rings_when_a_reply_ends_while_one_looks_away(start, tmp_path: Path) -> None:
-    chat = start(PYTHONPATH=changed(tmp_path, "import specchat.tui.services.terminal_app as s\ns.SHORT_S = 0.0\n"))
+    change = "import specchat.tui.services.terminal_app as s\ns.SHORT_S = 0.0\n"
+    chat = start(PYTHONPATH=with_code_before(tmp_path, {"specchat": change}))
     chat.until(ready)
     chat.type("hello" + ENTER)
     chat.until(finished)
@@ -113,12 +115,6 @@ def test_the_bell_rings_when_a_reply_ends_while_one_looks_away(start, tmp_path: 
 
 def rings(chat: Listening) -> int:
     return re.sub(rb"\x1b\][^\x07]*\x07", b"", chat.heard).count(b"\x07")
-
-
-def changed(folder: Path, code: str) -> str:
-    """A PYTHONPATH on which the program finds this code first."""
-    (folder / "sitecustomize.py").write_text(code)
-    return os.pathsep.join([str(folder), os.getcwd()])
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -144,7 +140,7 @@ def test_a_signal_leaves_the_terminal_in_order(start, number: signal.Signals) ->
 def test_a_crash_leaves_the_terminal_in_order_and_says_what_happened(start, tmp_path: Path) -> None:
     crash = "async def submit(self, text): raise RuntimeError('crashed on purpose')\n"
     change = f"import specchat.tui.commands.prompt_input as w\n{crash}w.PromptInput.submit = submit\n"
-    chat = start(PYTHONPATH=changed(tmp_path, change))
+    chat = start(PYTHONPATH=with_code_before(tmp_path, {"specchat": change}))
     chat.until(ready)
     chat.type("hello" + ENTER)
     assert chat.gone() != 0
