@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
+from pathlib import Path
+
 import msgspec
 
 from specchat.cli.chats import _lines
+from specchat.config.directories import private_dir
 from specchat.engine.protocol.events import Piece, RoundDone, Timings, Tree, Verdict
 from specchat.engine.protocol.packed_rounds import pack_rounds
 from specchat.store.chat_json import read_json
 from specchat.store.chats import Chats
+from specchat.store.database import open_to_write
 from specchat.store.records import LARGEST_ROUNDS_BYTES, ChatRecord, Facts, StoredMessage
 from specchat.tui.state.chat import Chat
 from specchat.tui.state.stored_chat import FORMATS, turn_of
@@ -33,12 +39,26 @@ MESSAGES = [
 ]
 
 
-def keep(chats: Chats, id: str = CHAT.id, title: str = CHAT.title) -> None:
-    """Keep the chat, under another name if need be."""
-    with chats.transaction():
-        chats.save(msgspec.structs.replace(CHAT, id=id, title=title))
-        for message in MESSAGES:
-            chats.add(id, message)
+def write_chats(file: Path, *titles: str) -> None:
+    """A database of the chat, in the file itself and in no file beside it; with titles, of one chat for each."""
+    private_dir(file.parent)
+    file.write_bytes(_database(titles))
+
+
+@cache
+def _database(titles: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        connection = open_to_write(file := Path(folder) / "chats.db").connection
+        chats = Chats(connection)
+        named = {f"{CHAT.id}{number}": title for number, title in enumerate(titles)} or {CHAT.id: CHAT.title}
+        for id, title in named.items():
+            with chats.transaction():
+                chats.save(msgspec.structs.replace(CHAT, id=id, title=title))
+                for message in MESSAGES:
+                    chats.add(id, message)
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.close()
+        return file.read_bytes()
 
 
 def use(chats: Chats) -> list[str]:

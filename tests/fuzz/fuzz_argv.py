@@ -14,10 +14,9 @@ from unittest.mock import patch
 
 from specchat.cli import app, main
 from specchat.settings import OPTIONS
-from specchat.store.chats import Chats
-from specchat.store.database import default_path, open_to_write
+from specchat.store.database import default_path
 from tests.built_commands import PLACES, command_of
-from tests.fuzz.chats import keep
+from tests.fuzz.chats import write_chats
 
 ATTEMPTS = 60
 
@@ -40,9 +39,7 @@ def attempt(seed: int, folder: Path) -> None:
     """A command line is accepted, or refused with exit code 1 or 2 and words."""
     random = Random(seed)
     with patch.dict(os.environ, SPECCHAT_HOME=str(folder / "home")):
-        connection = open_to_write(default_path()).connection
-    keep(Chats(connection))
-    connection.close()
+        write_chats(default_path())
     if seed % 10 == 0:
         words = GOOD[seed // 10 % len(GOOD)]
         code, _, errors = _run(words, folder)

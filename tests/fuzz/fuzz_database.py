@@ -9,7 +9,7 @@ from random import Random
 from specchat.errors import StoreError
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_read, open_to_write, saying
-from tests.fuzz.chats import CHAT, keep, use
+from tests.fuzz.chats import CHAT, use, write_chats
 
 ATTEMPTS = 40
 
@@ -18,7 +18,7 @@ def attempt(seed: int, folder: Path) -> None:
     """A damaged file is read as far as it goes or told in one line, and the app can always begin anew."""
     random = Random(seed)
     file = folder / "state" / "chats.db"
-    _filled(file)
+    write_chats(file, *(CHAT.title * index for index in range(12)))
     if seed % 10:
         data = file.read_bytes()
         for _ in range(random.randint(1, 3)):
@@ -38,16 +38,6 @@ def attempt(seed: int, folder: Path) -> None:
             assert CHAT.id in use(chats)
     finally:
         opened.connection.close()
-
-
-def _filled(file: Path) -> None:
-    """A few pages of chats, in the file itself and in no file beside it."""
-    connection = open_to_write(file).connection
-    chats = Chats(connection)
-    for index in range(12):
-        keep(chats, f"{CHAT.id}{index}", CHAT.title * index)
-    connection.execute("PRAGMA journal_mode = DELETE")
-    connection.close()
 
 
 def _used(file: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,14 +24,21 @@ _FLOATS = (0.0, -1.0, 1e-30, 1e30, float("inf"), float("nan"))
 def attempt(seed: int, folder: Path) -> None:
     random, path = Random(seed), folder / "model.gguf"
     if seed % 10 == 0:
-        must_work(tiny_gguf(path))
+        path.write_bytes(_undamaged())
+        must_work(path)
         return
     if seed % 2:
         tiny_gguf(path, **_changes(random))
     else:
-        path.write_bytes(mutated(tiny_gguf(path).read_bytes(), random))
+        path.write_bytes(mutated(_undamaged(), random))
     look_at(path)
     speak(path, random)
+
+
+@cache
+def _undamaged() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return tiny_gguf(Path(folder) / "model.gguf").read_bytes()
 
 
 def _changes(random: Random) -> dict[str, Any]:

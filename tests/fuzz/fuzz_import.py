@@ -11,7 +11,7 @@ from specchat.errors import SpecchatError
 from specchat.store.chat_json import read_file, take_in, write_json
 from specchat.store.chats import Chats
 from specchat.store.database import open_to_write
-from tests.fuzz.chats import CHAT, MESSAGES, exported_again, keep, use
+from tests.fuzz.chats import CHAT, MESSAGES, exported_again, use, write_chats
 
 ATTEMPTS = 60
 
@@ -36,9 +36,9 @@ def attempt(seed: int, folder: Path) -> None:
         data = _bytes_changed(data, random)
     (folder / "chat.json").write_bytes(data)
 
+    write_chats(folder / "chats.db")
     chats = Chats((opened := open_to_write(folder / "chats.db")).connection)
     try:
-        keep(chats)
         before = chats.chat(CHAT.id)
         refused = _imported(chats, folder / "chat.json")
         assert not (whole and refused), refused

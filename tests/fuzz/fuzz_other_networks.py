@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -23,8 +25,9 @@ _TOKENS = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 0}
 def attempt(seed: int, folder: Path) -> None:
     disable_progress_bar()
     random, path = Random(seed), folder / "model"
-    AutoModelForCausalLM.from_config(OlmoConfig(**_SIZES, **_COUNTS, **_TOKENS)).save_pretrained(path)
-    write_tokenizer(path)
+    path.mkdir()
+    for name, data in _undamaged().items():
+        (path / name).write_bytes(data)
     if seed % 10 == 0:
         must_work(path)
         return
@@ -32,3 +35,11 @@ def attempt(seed: int, folder: Path) -> None:
     file.write_text(json.dumps(mutated_json(json.loads(file.read_text()), random)))
     look_at(path)
     speak(path, random)
+
+
+@cache
+def _undamaged() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        AutoModelForCausalLM.from_config(OlmoConfig(**_SIZES, **_COUNTS, **_TOKENS)).save_pretrained(folder)
+        write_tokenizer(Path(folder))
+        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
