@@ -40,7 +40,8 @@ class Lstm(nn.Module):
         self.width, self.layers = width, layers
         self.inputs = nn.ModuleList(nn.Linear(width if at else inputs, 4 * width, bias=False) for at in range(layers))
         self.back = nn.ModuleList(nn.Linear(width, 4 * width, bias=False) for _ in range(layers))
-        remembers = torch.cat([torch.zeros(width), torch.ones(width), torch.zeros(2 * width)])
+        remembers = torch.zeros(4 * width)
+        remembers[width : 2 * width] = 1.0  # torch.cat without memory loads torch._dynamo, which takes a second
         self.bias = nn.Parameter(remembers.repeat(layers).view(layers, 1, -1))  # a matrix would begin at random
 
     def empty(self, *before: int) -> Tensor:
