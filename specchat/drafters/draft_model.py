@@ -254,7 +254,7 @@ class DraftModel(LearningDrafter):
                 request = dataclasses.replace(request, taps=frozenset({self._last}))
             reading = self._said_by_model(tree, unread, request)
             reading = reading.on_host if on_host else reading
-            self._said.add(unread, likeliest_of(reading, _CANDIDATES, self._vocab_size), reading)
+            self._said.add(unread, partial(likeliest_of, reading, _CANDIDATES, self._vocab_size), reading)
             if self._stop is not None:
                 self._stop.read(unread, reading.taps[self._last], [self._said.best(node) for node in unread])
 

@@ -105,7 +105,7 @@ class MaskRowsDrafter(Drafter):
                 if sampled is not None:
                     said = sampled.only(place)
                     logits = partial(_replaced, self._said, row, said)
-                self._by_node.add([node], said, logits)
+                self._by_node.add([node], partial(said.only, 0), logits)
         guesses = points_below(
             self._by_node, tree, nodes, width, context,
             proposer=self.proposer, noisy=not context.sampling.greedy, logits=self._logits,

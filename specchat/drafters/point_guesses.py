@@ -6,6 +6,7 @@ import bisect
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -129,8 +130,8 @@ class LikeliestByNode(Generic[Source]):
     """The likeliest tokens by all passes over one tree, found by node."""
 
     def __init__(self) -> None:
-        self._at: dict[int, tuple[Likeliest, int, Source]] = {}
-        self._last: tuple[Sequence[int], Likeliest] | tuple[None, None] = (None, None)
+        self._at: dict[int, tuple[Callable[[], Likeliest], int, Source]] = {}
+        self._last: tuple[Sequence[int], Callable[[], Likeliest]] | tuple[None, None] = (None, None)
 
     def __contains__(self, node: object) -> bool:
         return node in self._at
@@ -144,40 +145,41 @@ class LikeliestByNode(Generic[Source]):
         self._at.clear()
         self._last = (None, None)
 
-    def add(self, nodes: Sequence[int], said: Likeliest, source: Source) -> None:
+    def add(self, nodes: Sequence[int], said: Callable[[], Likeliest], source: Source) -> None:
+        """Note what a pass says after some nodes, which is worked out when it is asked for: draws need none of it."""
+        said = cache(said)
         self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
         self._last = nodes, said
 
     def points(self, nodes: Sequence[int], width: int, proposer: str) -> PointRows:
         rows: slice | list[int] = slice(None)
         if nodes == self._last[0]:  # almost always
-            said = self._last[1]
+            said = self._last[1]()
         else:
             places = [self._at[node] for node in nodes]
-            said, rows = places[0][0], [row for _, row, _ in places]
-            if any(each is not said for each, _, _ in places):
+            if any(each is not places[0][0] for each, _, _ in places):
                 return joined([self.points([node], width, proposer) for node in nodes])
+            said, rows = places[0][0](), [row for _, row, _ in places]
         logsumexp = said.logsumexp[rows].tolist() if said.logits else None
         return PointRows(said.tokens[rows, :width].tolist(), said.values[rows, :width].tolist(), logsumexp, proposer)
 
     def rows(self, nodes: Sequence[int]) -> Likeliest:
         """What was said after these nodes, of passes that say as much."""
         if nodes == self._last[0]:  # almost always
-            return self._last[1]
+            return self._last[1]()
         places = [self._at[node] for node in nodes]
-        said = places[0][0]
-        if all(each is said for each, _, _ in places):
+        said = places[0][0]()
+        if all(each is places[0][0] for each, _, _ in places):
             rows = [row for _, row, _ in places]
             return Likeliest(said.tokens[rows], said.values[rows], said.logsumexp[rows], said.logits)
-        tokens = np.stack([said.tokens[row] for said, row, _ in places])
-        values = np.stack([said.values[row] for said, row, _ in places])
-        return Likeliest(
-            tokens, values, np.array([said.logsumexp[row] for said, row, _ in places]), places[0][0].logits
-        )
+        tokens = np.stack([each().tokens[row] for each, row, _ in places])
+        values = np.stack([each().values[row] for each, row, _ in places])
+        return Likeliest(tokens, values, np.array([each().logsumexp[row] for each, row, _ in places]), said.logits)
 
     def best(self, node: int) -> tuple[int, float]:
         """The likeliest token after a node, and its log-probability."""
-        said, row, _ = self._at[node]
+        which, row, _ = self._at[node]
+        said = which()
         return int(said.tokens[row, 0]), float(said.values[row, 0]) - (
             float(said.logsumexp[row]) if said.logits else 0.0
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -106,7 +107,7 @@ class NetworkDrafter(CompiledDrafter):
         for _, nodes in groupby(sorted(unread, key=lambda node: (tree.depths[node], node)), tree.depths.__getitem__):
             level = list(nodes)
             said = self._network.read(tree, level)
-            self._said.add(level, _likeliest(said), said)
+            self._said.add(level, partial(_likeliest, said), said)
 
     def _guesses(self, tree: TokenTree, nodes: Sequence[int], width: int, context: Context) -> Proposal:
         self._read(tree, nodes)
