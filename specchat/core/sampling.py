@@ -198,7 +198,11 @@ class Law:
 
     def draw(self, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> int:
         """One token by Gumbel-max. Synchronises with the device."""
-        return int(self.best(1, noise, stream, position, salt)[0])
+        ids = self.all_ids()
+        if ids.numel() == 1:
+            return int(ids[0])
+        token = best_token(self.logprobs + noise.gumbel(stream, position, ids, salt))
+        return token if self.ids is None else int(ids[token])
 
     def best(self, count: int, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> Tensor:
         """(≤ count,) token ids with the highest noisy log-probability, best first.
