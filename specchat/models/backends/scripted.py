@@ -74,16 +74,17 @@ class ScriptedModel(CachedModel["ScriptedModel"]):
             time.sleep(self._pace_s)
         self.counters.count(plan.rows, self._parts.computed_in_all)
         watch = LayerWatch(plan, request, tree)
-        missing = torch.zeros(plan.missing, self.vocab_size)
-        if request.taps and plan.missing:
-            missing = self._text_states(plan)
+        text = self._text_states(plan) if request.taps and plan.missing else None
         self.rows.tree_read(plan)
         nodes = [self._says(self._text_to(tree, node)) for node in plan.nodes]
         extra_rows = [self._extra_row(tree, request.extra_rows, index) for index in range(len(request.extra_rows))]
-        states = torch.cat([missing, torch.stack([*nodes, *extra_rows])])
-        for layer in watch.entries:
-            watch.enter(layer, states[watch.rows()])  # what enters says what the script says, whatever its state
-        states = states[watch.rows()]
+        states = torch.stack([*nodes, *extra_rows])
+        if plan.missing:
+            states = torch.cat([torch.zeros(plan.missing, self.vocab_size) if text is None else text, states])
+        if watch.entries:
+            for layer in watch.entries:
+                watch.enter(layer, states[watch.rows()])  # what enters says what the script says, whatever its state
+            states = states[watch.rows()]
         stay = watch.after_layer(0, states)
         said = watch.saying(states if stay is None else states[stay])
         return watch.reading(HeadTensors(said) if request.head is None else request.head.after(said))
