@@ -1,4 +1,4 @@
-"""Every model of the table, made anew for each test, what builds one, and tables with the plug-ins of these tests."""
+"""What builds models of a path, and tables with the plug-ins of these tests."""
 
 from __future__ import annotations
 
@@ -7,28 +7,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from contracts.models import BUILDERS, Subject, every_model, network_models, shared_network
+from contracts.models import BUILDERS, shared_network
 from contracts.table_plugins import listed
 
 from specchat.core.seams import Model
-
-
-@pytest.fixture(params=list(every_model()))
-def subject(request) -> Subject:
-    factory, family = request.param
-    return factory(family, 256)
-
-
-@pytest.fixture
-def flexible_passes(subject: Subject) -> None:
-    if not subject.model.flexible_passes:
-        pytest.skip("it computes whole passes alone")
-
-
-@pytest.fixture(params=list(network_models()))
-def network(request) -> Subject:
-    factory, family = request.param
-    return factory(family, 256)
 
 
 @pytest.fixture(params=list(BUILDERS))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from contracts.llama_files import written
 from cuda_graph_stand_in import FrozenRecorder
 from hybrid_networks import HYBRIDS, hybrid
 from llama_stand_in import WIDTH, LlamaStandIn
+from rows import each_row
 from torch import Tensor
 
 from specchat.compiled.build import NativeUnavailable
@@ -371,12 +372,40 @@ def network_models() -> Iterator[Any]:
             yield pytest.param((factory, family), id=f"{name}-{family}")
 
 
-def models_with(name: str, values: Sequence[Any]) -> pytest.MarkDecorator:
+def on_models(
+    rows: Iterable[Any], *names: str, flexible: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test that takes `subject` on each of these models, made anew, as one test.
+
+    Args:
+        rows: (factory, family), and values of the names if there are any.
+        flexible: leave out models that compute whole passes alone.
+    """
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def with_model(subject: tuple[Factory, str], **others: Any) -> None:
+            factory, family = subject
+            made = factory(family, 256)
+            if flexible and not made.model.flexible_passes:
+                pytest.skip("it computes whole passes alone")
+            function(subject=made, **others)
+
+        return each_row(("subject", *names), rows)(with_model)
+
+    return decorated
+
+
+each_model = on_models(tuple(every_model()))
+each_flexible_model = on_models(tuple(every_model()), flexible=True)
+each_network = on_models(tuple(network_models()))
+
+
+def models_with(name: str, values: Sequence[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test that takes `subject` with these values too: each path and each family meets each value."""
     column = [pytest.param(value, id=str(value)) for value in values]
     networks = [path for path, factory in MODELS.items() if getattr(factory, "families", ()) == tuple(FAMILIES)]
     rows = covering(named(networks), named(FAMILIES), column) + covering(named(["states"]), named(RECURRENT), column)
     rows += covering(named(path for path in MODELS if path not in (*networks, "states")), named([""]), column)
     made = [((MODELS[path], family), value) for path, family, value in (row.values for row in rows)]
-    rows = [pytest.param(*values, id=row.id) for values, row in zip(made, rows, strict=True)]
-    return pytest.mark.parametrize(("subject", name), rows, indirect=["subject"])
+    return on_models([pytest.param(*values, id=row.id) for values, row in zip(made, rows, strict=True)], name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from contracts.kit import random_tree
-from contracts.models import BUILDERS, V, shared_network
+from contracts.models import BUILDERS, V, each_flexible_model, shared_network
 from test_view_contract import CLOSE, PREFIX, rounds
 
 from specchat.core.tree import ROOT, TokenTree
@@ -21,7 +21,7 @@ def after(model, text):
     return logits
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_all_of_a_cache_that_is_borrowed_is_the_same_cache_to_the_bit(subject):
     model = subject.model
     model.prefill(PREFIX)
@@ -159,7 +159,7 @@ def test_what_was_borrowed_before_is_not_copied_again(build, monkeypatch):
     torch.testing.assert_close(again, after(other, [*longer, 7]), **CLOSE)
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_only_what_was_read_is_borrowed(subject):
     subject.model.prefill(PREFIX)
     subject.model.read(TokenTree(3, V).freeze())  # what was put off is read now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from contracts.kit import random_tree
 from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
-from contracts.models import V, models_with
+from contracts.models import V, each_model, models_with
 
 from specchat.core.tree import ROOT, Guess, TokenTree
 
@@ -21,6 +21,7 @@ def test_a_tree_pass_says_what_a_plain_pass_over_each_path_says(subject, seed):
     check(subject, reading, PREFIX, tree, range(len(tree)))
 
 
+@each_model
 def test_whom_a_model_names_likeliest_has_the_highest_logits(subject):
     tree = random_tree(V, 9, 2)
     subject.model.prefill(PREFIX)
@@ -33,12 +34,14 @@ def test_whom_a_model_names_likeliest_has_the_highest_logits(subject):
     assert reading.best_after([3, 1], 3) == expected
 
 
+@each_model
 def test_the_first_token_of_all_can_be_the_root(subject):
     tree = random_tree(V, 6, 1)
     subject.model.prefill([])
     check(subject, subject.model.read(tree), [], tree, range(len(tree)))
 
 
+@each_model
 def test_level_by_level_says_the_same_as_the_whole_tree_at_once(subject):
     tree = random_tree(V, 14, 4)
     subject.model.prefill(PREFIX)
@@ -54,6 +57,7 @@ def test_level_by_level_says_the_same_as_the_whole_tree_at_once(subject):
             torch.testing.assert_close(reading.after(node), whole.after(node), **CLOSE)
 
 
+@each_model
 def test_nodes_may_be_read_in_any_order_that_reads_parents_first(subject):
     tree = TokenTree(3, V)
     left = tree.add(ROOT, Guess(4))
@@ -67,6 +71,7 @@ def test_nodes_may_be_read_in_any_order_that_reads_parents_first(subject):
     check_next(subject, subject.model, [*PREFIX, 3, 4, 7, 9])
 
 
+@each_model
 def test_a_tree_may_grow_between_two_reads(subject):
     tree = TokenTree(3, V)
     subject.model.prefill(PREFIX)
@@ -96,6 +101,7 @@ def test_after_keep_it_is_as_if_the_rest_had_never_been_read(subject, length):
     check(subject, ours, kept, again, range(len(again)))
 
 
+@each_model
 def test_many_rounds_in_a_row_keep_the_cache_right(subject):
     text, model = list(PREFIX), subject.model
     for turn in range(5):
@@ -110,6 +116,7 @@ def test_many_rounds_in_a_row_keep_the_cache_right(subject):
     check_next(subject, model, text)
 
 
+@each_model
 def test_a_path_may_end_in_nodes_that_were_never_read(subject):
     tree = TokenTree(3, V)
     a = tree.add(ROOT, Guess(4))
@@ -123,12 +130,14 @@ def test_a_path_may_end_in_nodes_that_were_never_read(subject):
     check_next(subject, subject.model, [*PREFIX, 3, 4, 5, 6, 7])
 
 
+@each_model
 def test_a_round_of_which_nothing_was_read_keeps_nothing(subject):
     subject.model.prefill(PREFIX)
     subject.model.keep((1, 2))
     check_next(subject, subject.model, [*PREFIX, 3])
 
 
+@each_model
 def test_prefill_ends_a_round_that_was_not_kept(subject):
     subject.model.prefill(PREFIX)
     subject.model.read(random_tree(V, 9, 1))

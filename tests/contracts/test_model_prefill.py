@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from contracts.kit import random_tree
 from contracts.model_checks import PREFIX, check, check_next, deepest
-from contracts.models import V, every_model, models_with
+from contracts.models import V, each_model, each_network, every_model, models_with
 from rows import each_row
 
 from specchat.core.tree import ROOT, Guess, TokenTree
@@ -22,6 +22,7 @@ def test_every_token_is_read_once(subject, prompt_tokens):
     assert subject.model.counters.node_layers == subject.layers * (prompt_tokens + 6)
 
 
+@each_model
 def test_a_prefix_that_is_there_is_not_read_again(subject):
     first = [(7 * i) % V for i in range(60)]
     check_next(subject, subject.model, first)
@@ -32,6 +33,7 @@ def test_a_prefix_that_is_there_is_not_read_again(subject):
     assert subject.model.counters.rows == before + 20
 
 
+@each_model
 def test_an_edited_prefix_is_read_from_the_edit_on(subject):
     first = [(7 * i) % V for i in range(60)]
     check_next(subject, subject.model, first)
@@ -43,6 +45,7 @@ def test_an_edited_prefix_is_read_from_the_edit_on(subject):
     assert subject.model.counters.rows == before + 60 - there
 
 
+@each_model
 def test_a_shorter_prefix_forgets_what_lies_behind_it(subject):
     first = [(7 * i) % V for i in range(60)]
     check_next(subject, subject.model, first)
@@ -64,6 +67,7 @@ def test_a_few_missing_tokens_may_be_put_off_and_are_never_lost(subject, count):
     check_next(subject, subject.model, [*longer, 3, *(tree.tokens[n] for n in path), 17])
 
 
+@each_model
 def test_tokens_put_off_twice_are_read_once(subject):
     check_next(subject, subject.model, PREFIX)
     before = subject.model.counters.rows
@@ -73,18 +77,21 @@ def test_tokens_put_off_twice_are_read_once(subject):
     assert subject.model.counters.rows == before + 4
 
 
+@each_model
 def test_a_short_text_may_come_before_a_long_one(subject):
     check_next(subject, subject.model, [5, 6, 7])
     check_next(subject, subject.model, [(3 * i) % V for i in range(90)])
     check_next(subject, subject.model, [5, 6, 7, 8])
 
 
-def test_reading_leaves_no_trace_for_training(network):
-    network.model.prefill(list(range(30)))
-    reading = network.model.read(random_tree(V, 4, 0))
+@each_network
+def test_reading_leaves_no_trace_for_training(subject):
+    subject.model.prefill(list(range(30)))
+    reading = subject.model.read(random_tree(V, 4, 0))
     assert not reading.logits.requires_grad
 
 
+@each_model
 def test_progress_is_told_and_may_stop_the_reading(subject):
     text = [(7 * i) % V for i in range(200)]
     heard: list[tuple[int, int]] = []
@@ -123,12 +130,14 @@ def test_the_cache_grows_past_its_first_capacity(choice, rows, monkeypatch):
     check_next(subject, subject.model, [*text, 3, *(tree.tokens[n] for n in path), 8])
 
 
+@each_model
 def test_a_tree_may_reach_past_the_end_of_the_context(subject):
     text = [(7 * i) % V for i in range(subject.model.context_tokens - 2)]
     subject.model.prefill(text)
     assert len(subject.model.read(random_tree(V, 30, 0)).alive) == 31
 
 
+@each_model
 def test_pretending_costs_like_reading_and_is_forgotten(subject):
     subject.model.fill_for_benchmark(40)
     before = subject.model.counters.rows
@@ -139,10 +148,11 @@ def test_pretending_costs_like_reading_and_is_forgotten(subject):
     check_next(subject, subject.model, PREFIX)
 
 
-def test_positions_are_those_of_the_text_and_not_of_the_rows(network):
+@each_network
+def test_positions_are_those_of_the_text_and_not_of_the_rows(subject):
     """In a wide tree the last node's row lies far behind its position; with the row's number it would say otherwise."""
     tree = TokenTree(3, V)
     nodes = [tree.add(ROOT, Guess(token)) for token in range(20)]
-    network.model.prefill(PREFIX)
-    reading = network.model.read(tree)
-    check(network, reading, PREFIX, tree, [nodes[-1]])
+    subject.model.prefill(PREFIX)
+    reading = subject.model.read(tree)
+    check(subject, reading, PREFIX, tree, [nodes[-1]])

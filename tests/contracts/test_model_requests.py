@@ -8,7 +8,7 @@ import pytest
 import torch
 from contracts.kit import random_tree
 from contracts.model_checks import CLOSE, PREFIX, check, check_next, deepest
-from contracts.models import HIDDEN, MODELS, Subject, V, models_with
+from contracts.models import HIDDEN, MODELS, Subject, V, each_flexible_model, each_model, each_network, models_with
 from contracts.pass_requests import requested
 
 from specchat.core.request import ExtraRow, LayerHook, PassRequest
@@ -16,8 +16,6 @@ from specchat.core.states import HiddenStateSink, TextStates
 from specchat.core.tree import ROOT, Guess, TokenTree
 from specchat.errors import CombinationError
 from specchat.models.decoder.cache_rows import LAZY_TOKENS
-
-flexible_passes = pytest.mark.usefixtures("flexible_passes")
 
 
 @pytest.mark.parametrize("asked", [{"extra_rows": [ExtraRow(ROOT, torch.zeros(HIDDEN))]}, {"look": print}])
@@ -31,6 +29,7 @@ def test_a_model_of_whole_passes_alone_refuses_what_asks_for_more(asked):
 # ------------------------------------------------------------------------------------------------- taps
 
 
+@each_model
 def test_taps_are_the_states_of_a_plain_pass_after_those_layers(subject):
     tree = random_tree(V, 8, 7)
     layers = range(subject.layers)
@@ -43,6 +42,7 @@ def test_taps_are_the_states_of_a_plain_pass_after_those_layers(subject):
             torch.testing.assert_close(reading.taps[layer][reading.row(node)], truth[layer], **CLOSE)
 
 
+@each_model
 def test_taps_not_asked_for_are_not_there(subject):
     subject.model.prefill(PREFIX)
     reading = subject.model.read(random_tree(V, 3, 0))
@@ -68,6 +68,7 @@ def test_states_of_the_text_come_while_it_is_read_and_once(subject, count):
             torch.testing.assert_close(states.layers[layer][position - states.first], truth[layer], **CLOSE)
 
 
+@each_model
 def test_states_that_were_not_asked_for_are_not_given(subject):
     subject.model.prefill(PREFIX[:3])
     assert subject.model.read(random_tree(V, 3, 0)).text_states is None
@@ -80,7 +81,7 @@ def stand_in(subject: Subject, token: int) -> torch.Tensor:
     return subject.embed(token) if subject.embed is not None else torch.zeros(HIDDEN)
 
 
-@flexible_passes
+@each_flexible_model
 def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subject):
     tree = random_tree(V, 8, 8)
     texts = [[*PREFIX, 3, *tree.path_tokens(node)] for node in range(len(tree))]
@@ -96,7 +97,7 @@ def test_a_rider_says_what_its_embedding_would_say_at_the_end_of_the_path(subjec
     check(subject, reading, PREFIX, tree, range(len(tree)))  # the nodes are not changed by them
 
 
-@flexible_passes
+@each_flexible_model
 def test_riders_may_follow_each_other(subject):
     tree = random_tree(V, 4, 8)
     text = [*PREFIX, 3, *tree.path_tokens(2)]
@@ -113,22 +114,23 @@ def test_riders_may_follow_each_other(subject):
         torch.testing.assert_close(reading.extra_row_logits[place], truth, **CLOSE)
 
 
-def test_a_rider_may_be_no_token_at_all(network):
+@each_network
+def test_a_rider_may_be_no_token_at_all(subject):
     tree = random_tree(V, 5, 8)
     mask = torch.linspace(-1, 1, HIDDEN)
-    network.model.prefill(PREFIX)
-    reading = network.model.read(
+    subject.model.prefill(PREFIX)
+    reading = subject.model.read(
         tree, request=requested([ExtraRow(ROOT, mask), ExtraRow(4, mask), ExtraRow(4, -mask, after=1)])
     )
     root_text, text = [*PREFIX, 3], [*PREFIX, 3, *tree.path_tokens(4)]
-    below_root = torch.stack([*map(network.embed, root_text), mask])
-    below = torch.stack([*map(network.embed, text), mask])
-    after = torch.stack([*map(network.embed, text), mask, -mask])
+    below_root = torch.stack([*map(subject.embed, root_text), mask])
+    below = torch.stack([*map(subject.embed, text), mask])
+    after = torch.stack([*map(subject.embed, text), mask, -mask])
     for place, rows in enumerate((below_root, below, after)):
-        torch.testing.assert_close(reading.extra_row_logits[place], network.truth_embedded(rows), **CLOSE)
+        torch.testing.assert_close(reading.extra_row_logits[place], subject.truth_embedded(rows), **CLOSE)
 
 
-@flexible_passes
+@each_flexible_model
 def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subject):
     subject.model.prefill(PREFIX)
     extra_rows = [ExtraRow(node, stand_in(subject, node)) for node in (0, 2, 3)]
@@ -139,7 +141,7 @@ def test_whom_a_model_names_likeliest_after_a_rider_has_the_highest_logits(subje
     assert reading.best_after_extra_rows([2, 0], 3) == reading.extra_row_logits[[2, 0]].topk(3).indices.tolist()
 
 
-@flexible_passes
+@each_flexible_model
 def test_riders_leave_nothing_in_the_cache(subject):
     tree = random_tree(V, 6, 9)
     path = deepest(tree)
@@ -154,7 +156,7 @@ def test_riders_leave_nothing_in_the_cache(subject):
 # ---------------------------------------------------------------------------------------------- on_layer
 
 
-@flexible_passes
+@each_flexible_model
 def test_looking_after_each_layer_changes_nothing(subject):
     tree = random_tree(V, 9, 3)
     seen: list[tuple[int, int, tuple[int, ...]]] = []
@@ -171,7 +173,7 @@ def test_looking_after_each_layer_changes_nothing(subject):
     check(subject, reading, PREFIX, tree, everyone)
 
 
-@flexible_passes
+@each_flexible_model
 def test_only_named_layers_are_looked_at(subject):
     seen: list[int] = []
     named = LayerHook(frozenset({subject.layers - 1}), lambda layer, hidden, nodes: seen.append(layer))
@@ -180,7 +182,7 @@ def test_only_named_layers_are_looked_at(subject):
     assert seen == [subject.layers - 1]
 
 
-@flexible_passes
+@each_flexible_model
 def test_of_two_looks_after_one_layer_the_second_sees_what_the_first_left(subject):
     tree, (a, b, a1, b1, a2) = pruning_tree()
     seen: list[tuple[int, ...]] = []
@@ -213,7 +215,7 @@ def pruning_tree() -> tuple[TokenTree, list[int]]:
     return tree.freeze(), [a, b, a1, b1, a2]
 
 
-@flexible_passes
+@each_flexible_model
 def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_same(subject):
     tree, (a, b, a1, b1, a2) = pruning_tree()
     asked: list[tuple[int, ...]] = []
@@ -232,7 +234,7 @@ def test_a_dropped_node_takes_its_descendants_with_it_and_the_others_say_the_sam
     check_next(subject, subject.model, [*PREFIX, 3, 5, 6, 7])
 
 
-@flexible_passes
+@each_flexible_model
 def test_the_root_stays_even_if_a_hook_drops_it(subject):
     tree, _ = pruning_tree()
     subject.model.prefill(PREFIX)
@@ -243,7 +245,7 @@ def test_the_root_stays_even_if_a_hook_drops_it(subject):
     check_next(subject, subject.model, [*PREFIX, 3, 7])
 
 
-@flexible_passes
+@each_flexible_model
 def test_nodes_read_before_count_as_staying(subject):
     tree, (a, b, a1, b1, _) = pruning_tree()
     subject.model.prefill(PREFIX)
@@ -257,6 +259,7 @@ def test_nodes_read_before_count_as_staying(subject):
 # ------------------------------------------------------------------------------------------- some of the head
 
 
+@each_model
 def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
     tree = random_tree(V, 8, 7)
     subject.model.prefill(PREFIX)
@@ -279,6 +282,7 @@ def test_a_trimmed_head_gives_its_tokens_the_logits_of_the_whole_one(subject):
         torch.testing.assert_close(some.logsumexp_after([0, 1]), some.logits[:2].logsumexp(dim=-1), **CLOSE)
 
 
+@each_model
 def test_a_trimmed_head_of_too_many_words_forgets_those_of_old_texts(subject, monkeypatch):
     monkeypatch.setattr("specchat.models.decoder.trimmed_head._MOST_ADDED", 4)
     head = subject.model.trimmed_head([5, 3])
@@ -292,6 +296,7 @@ def test_a_trimmed_head_of_too_many_words_forgets_those_of_old_texts(subject, mo
     torch.testing.assert_close(some.logits, whole[:, [5, 3, 13, 14]].float(), **CLOSE)
 
 
+@each_model
 def test_the_next_pass_may_have_the_whole_head_again(subject):
     tree, head = random_tree(V, 5, 1), subject.model.trimmed_head([1, 2])
     subject.model.prefill(PREFIX)

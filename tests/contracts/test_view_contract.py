@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from contracts.kit import random_tree
-from contracts.models import BUILDERS, HIDDEN, V, shared_network
+from contracts.models import BUILDERS, HIDDEN, V, each_flexible_model, shared_network
 from contracts.pass_requests import requested
 from rows import each_row
 
@@ -52,7 +52,7 @@ def silenced(family, layers=None, skip_attention=(), skip_mlp=()):
     return network
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_a_view_with_nothing_left_out_says_what_its_target_says_to_the_bit(subject):
     expected = rounds(subject.model)
     assert torch.equal(rounds(subject.model.view()), expected)
@@ -61,7 +61,7 @@ def test_a_view_with_nothing_left_out_says_what_its_target_says_to_the_bit(subje
     assert torch.equal(rounds(subject.model.view(layers=everything).view()), expected)
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_twins_and_views_have_caches_and_counters_of_their_own(subject):
     model = subject.model
     twin, view = model.with_new_cache(), model.view(skip_mlp=[0])
@@ -74,7 +74,7 @@ def test_twins_and_views_have_caches_and_counters_of_their_own(subject):
     assert model.cached(PREFIX) == len(PREFIX)
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_it_knows_its_sizes_and_embeds_as_its_first_layer_is_fed(subject):
     model = subject.model
     assert model.layers == subject.layers
@@ -87,7 +87,7 @@ def test_it_knows_its_sizes_and_embeds_as_its_first_layer_is_fed(subject):
     assert model.head(torch.zeros(2, model.hidden_size)).shape == (2, V)
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_rows_of_the_head_give_the_logits_of_these_tokens(subject):
     model, tokens = subject.model, [7, 3, 7, V - 1]
     drawn = torch.randn(3, model.hidden_size, generator=torch.Generator().manual_seed(1))
@@ -147,7 +147,7 @@ def test_states_of_a_view_have_the_numbers_of_the_whole(build):
     assert torch.equal(taps[0], own)
 
 
-@pytest.mark.usefixtures("flexible_passes")
+@each_flexible_model
 def test_a_layer_that_is_not_there_cannot_be_left_out(subject):
     for wrong in ({"layers": [9]}, {"skip_attention": [9]}, {"skip_mlp": [9]}):
         with pytest.raises(AssertionError, match="no layer 9"):
