@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Button
@@ -35,24 +34,30 @@ class Alert(Vertical):
     class Answered(Message):
         choice: str  # of `CHOICES`
 
-    def compose(self) -> ComposeResult:
-        yield TintedText()
-        with Horizontal():
-            for choice, (text, binding) in self.CHOICES.items():
-                key = label_of(self, binding)
-                yield Button(f"{text} ({key})" if key else text, id=choice, compact=True)
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._problem = TintedText()
+        self._buttons: list[Button] = []
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
         self.post_message(self.Answered(event.button.id or ""))
 
     def take_focus(self) -> None:
-        if (button := next((one for one in self.query(Button) if one.display and self.display), None)) is not None:
+        if (button := next((one for one in self._buttons if one.display and self.display), None)) is not None:
             button.focus()
 
     def show(self, problem: str, choices: set[str]) -> None:
         """Show this problem with these choices; hide the alert if there is no problem."""
         self.display = bool(problem)
-        self.query_one(TintedText).set([(problem, "bad")])
-        for button in self.query(Button):
+        if not self._buttons:  # most chats never have a problem
+            self._buttons = [self._button(choice) for choice in self.CHOICES]
+            self.mount(self._problem, Horizontal(*self._buttons))
+        self._problem.set([(problem, "bad")])
+        for button in self._buttons:
             button.display = button.id in choices
+
+    def _button(self, choice: str) -> Button:
+        text, binding = self.CHOICES[choice]
+        key = label_of(self, binding)
+        return Button(f"{text} ({key})" if key else text, id=choice, compact=True)
