@@ -82,9 +82,9 @@ class PaintedLines(RoleStyles):
             self._painted_for = (width, height)
             self._lines = self.paint(width, height)
         if y >= len(self._lines):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.style_of(""))
         segments = [Segment(text, self.style_of(role)) for text, role in clip(self._lines[y], width)]
-        return Strip(segments).adjust_cell_length(width, self.rich_style)
+        return Strip(segments).adjust_cell_length(width, self.style_of(""))
 
 
 class LinesView(PaintedLines):
