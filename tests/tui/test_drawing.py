@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment
-from textual._compositor import Compositor
+from textual._compositor import Compositor, LayoutUpdate
+from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.geometry import Size
 from textual.layouts.horizontal import HorizontalLayout
 from textual.strip import Strip
@@ -25,7 +28,7 @@ from textual.widgets.markdown import MarkdownBlock
 
 from specchat.engine.protocol import events as ev
 from specchat.tui.services.event_pump import EventPump
-from specchat.tui.textual_patches.compositing import DiffingCompositor, PartialUpdate, render_strip
+from specchat.tui.textual_patches.compositing import DiffingCompositor, MainScreen, PartialUpdate, render_strip
 from specchat.tui.textual_patches.markdown import ListItem
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -46,8 +49,10 @@ class Screen:
             if isinstance(renderable, PartialUpdate):
                 for y, x, strip in renderable._strips:
                     self._write(y, x, strip)
-            elif renderable is not None:
+            elif isinstance(renderable, LayoutUpdate):
                 self.fulls += 1
+                self._lines = [_cells("".join(strip.text for strip in line)) for line in renderable.strips]
+            elif renderable is not None:  # of another screen, which Textual's own compositor draws
                 self._lines = [_cells(line.text) for line in screen._compositor.render_strips()]
             display(screen, renderable)
 
@@ -59,8 +64,10 @@ class Screen:
         self._lines[y] = self._lines[y][:x] + cells + self._lines[y][x + len(cells) :]
 
     def is_true(self) -> bool:
-        truth = [_cells(line.text) for line in self._d.app.screen._compositor.render_strips()]
-        return self._lines == truth
+        """Whether it shows what Textual's own compositor draws from back to front."""
+        compositor = self._d.app.screen._compositor
+        truth = Compositor._render_chops(compositor, compositor.size.region, lambda y: True)
+        return self._lines == [_cells(Strip.join(line.values()).text) for line in truth]
 
 
 def _cells(text: str) -> list[str]:
@@ -123,6 +130,41 @@ async def test_the_terminal_shows_what_the_screen_holds_after_screens_menus_scro
         assert screen.is_true()
         await d.hear(*rounds_of(id=2)[20:30])
         assert screen.is_true()
+
+
+async def test_at_the_start_every_widget_is_styled_once_and_laid_out_for_the_size_of_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    styled: Counter[DOMNode] = Counter()
+    classes = []
+    apply, resized, lay_out = Stylesheet.apply, [], MainScreen._refresh_layout
+
+    def counted(self: Stylesheet, node: DOMNode, **options: Any) -> None:
+        styled[node] += 1
+        apply(self, node, **options)
+
+    def noted(self: MainScreen, size: Size | None = None, scroll: bool = False) -> None:
+        classes.append(self.classes)
+        resized.append(size is not None)
+        lay_out(self, size, scroll)
+
+    monkeypatch.setattr(Stylesheet, "apply", counted)
+    monkeypatch.setattr(MainScreen, "_refresh_layout", noted)
+    async with driving((80, 24), loaded=False) as d:
+        await d.settle()
+        focused = {d.view.prompt, *d.view.prompt.ancestors}
+        once = set(d.view.walk_children()) - focused
+        assert len(once) > 15
+        assert {widget: styled[widget] for widget in once if styled[widget] > 1} == {}
+        assert set(classes) == {frozenset({"-w80", "-h20"})}
+        assert sum(resized) == 1
+        before = {widget: dict(widget._css_styles.get_rules()) for widget in once}
+        d.view.update_node_styles(animate=False)
+        assert {widget: dict(widget._css_styles.get_rules()) for widget in once} == before
+        await d.pilot.resize_terminal(120, 40)
+        await d.settle()
+        assert d.view.classes == {"-w100", "-h30"}
+        assert d.view.size == (120, 40)
 
 
 @pytest.mark.parametrize("joined_cells", [2, 6])

@@ -41,6 +41,8 @@ TREE_S, FIGURES_S = 1 / 8, 1 / 3
 class ChatView(MainScreen):
     """Transcript left, tree and figures right, prompt below."""
 
+    AUTO_FOCUS = "#prompt"
+
     def __init__(self, context: AppServices, history: History | None, commands: Mapping[str, tuple[str, str]]) -> None:
         """`history`: prompts of earlier sessions; `commands`: what the list above the prompt says of each."""
         super().__init__(id="_default")

@@ -12,7 +12,7 @@ It uses private attributes of Textual, so it is used with tested versions only.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -155,6 +155,14 @@ class DiffingCompositor(Compositor):
         changed = [(y, x, strip) for y in sorted(lines) for x, strip in self._changed_strips(y, lines[y])]
         return PartialUpdate(changed) if changed else None
 
+    def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
+        """Every column of these lines; Textual's own renders widgets also where others hide them."""
+        lines: Lines = {
+            y: dict.fromkeys(pairwise(cuts)) if is_rendered_line(y) else {} for y, cuts in enumerate(self.cuts)
+        }
+        self._render_missing(lines)
+        return [{at: strip for (at, _), strip in columns.items() if strip is not None} for columns in lines.values()]
+
     def _lines_of(self, regions: Iterable[Region]) -> Lines:
         lines: Lines = {}
         for y, begin, end in self._regions_to_spans(regions):
@@ -224,9 +232,28 @@ class MainScreen(Screen[None]):
         if tested():
             self._compositor = DiffingCompositor()
 
+    def on_compose(self) -> None:
+        """Take the classes of the window's size before the widgets are mounted: after it, each is styled again."""
+        if tested():
+            for cells, breakpoints in zip(
+                self.app.size, (self.app.HORIZONTAL_BREAKPOINTS, self.app.VERTICAL_BREAKPOINTS), strict=True
+            ):
+                self.add_class(*self._get_breakpoint_classes(cells, breakpoints or []))
+
+    def _screen_resized(self, size: Size) -> None:
+        """Lay out for another size only: at the start Textual tells the first one three times."""
+        if not tested() or size != self._size:
+            super()._screen_resized(size)
+
     def on_mount(self) -> None:
         """Redraw everything after an editor used the terminal."""
         self.app.app_resume_signal.subscribe(self, self._forget)
+
+    @on(ScreenResume)
+    def _style_once(self, event: ScreenResume) -> None:
+        """What was just mounted has its styles."""
+        if not self.stack_updates:
+            event.refresh_styles = False
 
     @on(ScreenSuspend)
     @on(ScreenResume)
