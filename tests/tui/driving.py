@@ -39,12 +39,13 @@ unpainted: WeakSet[Screen[Any]] = WeakSet()
 
 
 def paint_later(self: Screen[Any]) -> None:
-    """Draw a screen when it is shown, and later when the app has come to rest (`Driver.settle`).
+    """Draw a screen when it is pushed, and else when the app has come to rest (`Driver.settle`).
 
     Instead of `Screen._compositor_refresh`, which took a third of the tests' time. `Driver.screen` draws on its own.
     """
-    if self is not self.app.screen or self not in painted:
-        painted.add(self)
+    pushed = self not in painted and self.app._dom_ready
+    painted.add(self)
+    if self is not self.app.screen or pushed:
         paint(self)
     else:
         unpainted.add(self)
