@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -389,7 +388,8 @@ class CrossVocabulary(LearningDrafter):
         draft, room = self._draft, self._model.context_tokens - len(self._root_tokens)
         if unread := draft.above([node for node in nodes if draft.depths[node] <= room], self._said):
             reading = self._said_by_model(draft, unread)
-            self._said.add(unread, partial(likeliest_of, reading, _CANDIDATES, self._model.vocab_size), None)
+            likeliest = likeliest_of(reading, _CANDIDATES, self._model.vocab_size)
+            self._said.add(unread, lambda: likeliest, None)  # without the reading, whose logits others can take
 
     def _said_by_model(self, draft: TokenTree, nodes: Sequence[int]) -> Reading:
         """What the draft model says after these nodes, with what it has learnt; states are noted where they count."""

@@ -146,7 +146,7 @@ class LikeliestByNode(Generic[Source]):
         self._last = (None, None)
 
     def add(self, nodes: Sequence[int], said: Callable[[], Likeliest], source: Source) -> None:
-        """Note what a pass says after some nodes, which is worked out when it is asked for: draws need none of it."""
+        """Note what a pass says after some nodes. It is computed when it is asked for: draws do not need it."""
         said = cache(said)
         self._at.update([(node, (said, row, source)) for row, node in enumerate(nodes)])
         self._last = nodes, said
