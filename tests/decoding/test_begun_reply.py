@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
+
 import pytest
 from contracts.kit import PROMPT, Letters, collect, converse, scripted_draft, scripted_target
 from contracts.models import MODELS
@@ -22,16 +25,8 @@ SETTINGS = {"drafter": "draft_model", "policy": "chain", "depth": 5, "nodes": 5,
 @each_row("kept", [1, 5, 6, 11, 23])
 @each_row("name", MODELS)
 def test_a_cut_reply_goes_on_as_if_it_had_not_been_cut(name, kept):
-    def make():
-        if name == "scripted":
-            return scripted_target(), scripted_draft(), {}
-        models = [MODELS[name]("llama", 256).model for _ in range(2)]
-        return (*models, {"vocabulary": Letters(NETWORK_V)})
-
-    target, draft, more = make()
-    whole = collect(converse(target, draft, **SETTINGS, **more).reply(PROMPT, 7)).tokens
-    target, draft, more = make()
-    conversation = converse(target, draft, **SETTINGS | more | {"max_tokens": kept})
+    whole = whole_reply(name)
+    conversation = conversed(name, max_tokens=kept)
     first = collect(conversation.reply(PROMPT, 7))
     assert first.ended.stop is Stop.LENGTH
     assert first.tokens == whole[:kept]
@@ -41,6 +36,18 @@ def test_a_cut_reply_goes_on_as_if_it_had_not_been_cut(name, kept):
     assert rest.begun.prompt_tokens == len(PROMPT) + kept
     assert rest.begun.reused_tokens >= len(PROMPT) + kept - 2, "the cache holds the reply so far"
     assert rest.rounds[0].start == len(PROMPT) + kept
+
+
+def conversed(name, **changes):
+    models, more = (scripted_target(), scripted_draft()), {}
+    if name != "scripted":
+        models, more = [MODELS[name]("llama", 256).model for _ in range(2)], {"vocabulary": Letters(NETWORK_V)}
+    return converse(*models, **SETTINGS | more | changes)
+
+
+@cache
+def whole_reply(name):
+    return collect(conversed(name).reply(PROMPT, 7)).tokens
 
 
 def test_another_seed_goes_on_in_another_way():
@@ -81,8 +88,8 @@ def pieces_of(vocabulary, tokens: list[int]) -> list[str]:
 def test_the_tokens_of_a_reply_are_found_from_their_texts(tokenizer, data):
     vocabulary = TransformersVocabulary(tokenizer(), frozenset({0}))
     plain = [t for t in range(vocabulary.size) if vocabulary.token_bytes(t).isascii() and vocabulary.token_bytes(t)]
-    twice = {b for b in map(vocabulary.token_bytes, plain) if [vocabulary.token_bytes(t) for t in plain].count(b) > 1}
-    unique = [t for t in plain if vocabulary.token_bytes(t) not in twice and vocabulary.token_bytes(t) != b" "]
+    times = Counter(map(vocabulary.token_bytes, plain))
+    unique = [t for t in plain if times[vocabulary.token_bytes(t)] == 1 and vocabulary.token_bytes(t) != b" "]
     tokens = data.draw(st.lists(st.sampled_from(unique), max_size=12))
     if vocabulary.starts_with_space():  # the text of the first token does not say whether it carried a space
         spaced = [t for t in unique if vocabulary.token_bytes(t).startswith(b" ")]

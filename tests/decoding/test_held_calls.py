@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from functools import cache, lru_cache
 
 import jsonschema
 import pytest
-from contracts.kit import collect, converse
+from contracts.kit import cached_says, collect, converse
 from rows import each_row
 
 from specchat.decoding.chat_tools import FORMS, HERMES, form_of_template, in_words
+from specchat.drafters.parts import PairResources
 from specchat.errors import ConstraintError, UsageError
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, random_says
 from specchat.serve.tools import Call, CallReader
@@ -72,29 +74,37 @@ class Formatted(ScriptedVocabulary):
 
 def held_reply(form, special, chosen, single, wish, seed, **settings):
     """A reply by a target that wants to write a text, which need not fit the schemas."""
-    vocabulary = Formatted(form, special)
+    vocabulary, prompt = formatted(form, special), [65]
+    models = (ScriptedModel(vocabulary.size, says) for says in wishing(vocabulary, wish, seed, len(prompt)))
+    chat = converse(*models, vocabulary, PairResources(), max_tokens=LONGEST, temperature=0.7, **settings)
+    told = chat.vocabulary.encode(in_words([], json.loads(TOOLS))[0]["content"]) if form is HERMES else []
+    held = chat.hold_calls(TOOLS, told, chosen=chosen, single=single)
+    assert held is not None
+    return collect(chat.reply(prompt, seed, constraint=held))
+
+
+@cache
+def formatted(form, special):
+    return Formatted(form, special)
+
+
+@lru_cache(maxsize=1)  # a reply and plain decoding follow the same target
+def wishing(vocabulary, wish, seed, begins):
+    """What a target that wants to write a text says, and a draft model."""
     size = vocabulary.size
-    prompt = [65]
     said, end = vocabulary.encode(wish), min(vocabulary.eos_ids)
     other = random_says(size, seed + 1, memory=2, sharpness=2.0)
     law, between = random_says(size, seed, sharpness=0.5), [*map(ord, ']}"\n`; ,')]
 
     def target(text):
         logits = law(text)
-        at = len(text) - len(prompt)
+        at = len(text) - begins
         logits[said[at] if at < len(said) else end] += 15.0
         logits[between] += 2.0
         return logits
 
-    def draft(text):
-        return target(text) + other(text)
-
-    models = (ScriptedModel(size, target), ScriptedModel(size, draft))
-    chat = converse(*models, vocabulary, max_tokens=LONGEST, temperature=0.7, **settings)
-    told = chat.vocabulary.encode(in_words([], json.loads(TOOLS))[0]["content"]) if form is HERMES else []
-    held = chat.hold_calls(TOOLS, told, chosen=chosen, single=single)
-    assert held is not None
-    return collect(chat.reply(prompt, seed, constraint=held))
+    known = cached_says(target, begins + LONGEST)
+    return known, lambda text: known(text) + other(text)
 
 
 def read(text):
