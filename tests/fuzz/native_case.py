@@ -27,6 +27,7 @@ from specchat.models.weights.weight_source import AdjustedSource, StoredRows, Te
 
 CONFIGS = tuple(type(transformers.AutoConfig.for_model(family)) for family in FAMILIES)
 NUMBERS = (-(2**31), -1, 0, 1, 3, 15, 17, 31, 33, 63, 255, 4097, 57600, 65537, 2**20, 2**31 - 1)
+MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 KINDS = tuple(GGMLQuantizationType[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "F32"))
 
 
@@ -35,7 +36,8 @@ def run_case(seed: int) -> None:
     random = Random(seed)
     damage = None if seed % 4 == 0 else random.choice((_weight, _shape, _product, _pass, _states, _rows_to_pack))
     config = _config(random)
-    shape, state, family = Shape.of(config), _state(config, random), FAMILIES[config.model_type]
+    shape, family = Shape.of(config), FAMILIES[config.model_type]
+    state = _state(shape, family, random)
     if damage is _weight:
         _weight(state, random)
     if damage is _shape:
@@ -83,7 +85,7 @@ def _config(random: Random) -> Any:
     head_dim = random.choice((2, 6, 16, 30, 32, 48, 64))
     kind = random.choice(CONFIGS)
     own = {"sliding_window": random.choice((1, 7, 16, 40, 300))} if hasattr(kind, "sliding_window") else {}
-    config = kind(
+    return kind(
         vocab_size=random.choice((3, 15, 16, 61, 64, 65, 130)),
         hidden_size=heads * head_dim,
         head_dim=head_dim,
@@ -98,16 +100,33 @@ def _config(random: Random) -> Any:
         eos_token_id=None,
         **own,
     )
-    config._attn_implementation = "sdpa"
-    return config
 
 
-def _state(config: Any, random: Random) -> dict[str, Any]:
+def sizes(shape: Shape, family: Family) -> dict[str, tuple[int, ...]]:
+    """The tensors of a network of this family, by their names in files. (To build one of transformers' takes longer
+    under a sanitizer than to use it.)"""
+    heads, hidden = (shape.head_dim,), (shape.hidden,)
+    layer: dict[str, tuple[int, ...]] = {f"{name}.weight": shape.matrix(name) for name in MATRICES}
+    layer |= {f"{name}.weight": hidden for name in ("input_norm", "mlp_norm", "post_attention_norm", "post_mlp_norm")}
+    if family.name in ("qwen3", "gemma3_text"):
+        layer |= {"q_norm.weight": heads, "k_norm.weight": heads}
+    if family.name == "qwen2":
+        layer |= {f"{name}.bias": shape.matrix(name)[:1] for name in "qkv"}
+    names = family.hub_names
+    found = {f"{names[name]}.weight": shape.matrix(name) for name in ("embed", "head")}
+    found[f"{names['norm']}.weight"] = hidden
+    for number in range(shape.layers):
+        for name, size in layer.items():
+            ours, part = name.split(".")
+            if ours in names:
+                found[f"model.layers.{number}.{names[ours]}.{part}"] = size
+    return found
+
+
+def _state(shape: Shape, family: Family, random: Random) -> dict[str, Any]:
     made = torch.Generator().manual_seed(random.randrange(2**31))
-    with torch.device("meta"):
-        network = transformers.AutoModelForCausalLM.from_config(config)
     dtype = random.choice((torch.float32, torch.bfloat16, torch.float64))
-    return {name: torch.randn(part.shape, generator=made).to(dtype) for name, part in network.state_dict().items()}
+    return {name: torch.randn(size, generator=made).to(dtype) for name, size in sizes(shape, family).items()}
 
 
 def _weight(state: dict[str, Any], random: Random) -> None:

@@ -128,6 +128,11 @@ def _shared() -> Sanitized:
 
 
 def main() -> None:
+    import torch
+
+    # Else transformers imports all of torch.distributed, a tenth of this process's time.
+    torch.distributed.is_available = lambda: False  # type: ignore[assignment]
+
     from specchat.core import target_draw as native_draw
     from specchat.indexes import native_suffix_tree
     from specchat.models.cpu_kernels import build

@@ -1,9 +1,15 @@
 """What is written in C under AddressSanitizer and UBSan: odd models, whole and damaged, odd logits, any guesses."""
 
 import pytest
+import torch
+import transformers
 from native_kit import have, needs_native
+from rows import each_row
 
 from specchat.compiled.build import NativeUnavailable
+from specchat.models.decoder.shape import Shape
+from specchat.models.weights.families import FAMILIES
+from tests.fuzz.native_case import CONFIGS, sizes
 from tests.fuzz.sanitized import Found, Sanitized, runtime
 
 
@@ -50,6 +56,15 @@ def test_no_tree_makes_a_recurrent_layer_leave_its_buffers(process):
     answers = {seed: process.do(f"recurrence {seed}") for seed in range(LAYERS)}
     assert {answers[seed] for seed in range(0, LAYERS, 4)} == {"done"}
     assert all("refuse this: " in answer for seed, answer in answers.items() if seed % 4), "rows that are not there"
+
+
+@each_row("kind", CONFIGS)
+def test_models_have_the_tensors_of_transformers_networks(kind):
+    config = kind(num_hidden_layers=2, head_dim=64, hidden_size=96, tie_word_embeddings=False)
+    with torch.device("meta"):
+        network = transformers.AutoModelForCausalLM.from_config(config)
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    assert sizes(Shape.of(config), FAMILIES[config.model_type]) == expected
 
 
 def test_no_model_makes_the_kernels_leave_their_buffers(process):
