@@ -31,7 +31,6 @@ from preloading import (  # noqa: F401
     preloaded_module,
     preloaded_server,
     pytest_configure_node,
-    whole_app,
 )
 
 from specchat.compiled.build import NativeUnavailable, find_compiler

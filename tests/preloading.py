@@ -120,9 +120,3 @@ runpy.run_path({str(FOLDER / "sitecustomize.py")!r})
         encoding="utf-8",
     )
     return os.pathsep.join([str(folder), os.getcwd()])
-
-
-@pytest.fixture
-def whole_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take `preloaded_app` back for a test that looks at the app's process."""
-    monkeypatch.delenv("SPECCHAT_TESTS_PRELOADED_IN_TERMINAL", raising=False)

@@ -39,6 +39,7 @@ TORCH_FREE = (
 
 HEAVY = ("torch", "transformers")
 DRAWING = ("textual", "rich")
+HEAVY_MODULE, DRAWING_MODULE = "specchat.core.noise", "specchat.tui.app"
 
 _IMPORT_ALL = """
 import importlib, json, sys
@@ -90,20 +91,26 @@ def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def drawing() -> dict[str, str]:
-    """What draws → the first module that drags it along, after all headless packages and then the measuring."""
+def found() -> dict[str, str]:
+    """What draws or is heavy → the first module that drags it along: one known to be heavy, then all headless packages,
+    then the measuring, and last one known to draw."""
     modules = [module for package in (*HEADLESS, "bench") for module in modules_of(package)]
-    return imported_by(modules, (*DRAWING, "specchat.tui"))
+    return imported_by([HEAVY_MODULE, *modules, DRAWING_MODULE], (*HEAVY, *DRAWING, "specchat.tui"))
 
 
 @pytest.mark.parametrize("package", HEADLESS)
-def test_a_headless_module_imports_nothing_that_draws(package: str, drawing: dict[str, str]) -> None:
+def test_a_headless_module_imports_nothing_that_draws(package: str, found: dict[str, str]) -> None:
     modules = modules_of(package)
-    assert {name: module for name, module in drawing.items() if module in modules} == {}
+    assert {name: found[name] for name in (*DRAWING, "specchat.tui") if found[name] in modules} == {}
 
 
-def test_measuring_does_not_load_the_app(drawing: dict[str, str]) -> None:
-    assert drawing.keys() & {"textual", "specchat.tui"} == set()
+def test_measuring_does_not_load_the_app(found: dict[str, str]) -> None:
+    assert {found[name] for name in ("textual", "specchat.tui")} == {DRAWING_MODULE}
+
+
+def test_modules_known_to_be_heavy_and_to_draw_are_noticed(found: dict[str, str]) -> None:
+    assert found["torch"] == HEAVY_MODULE
+    assert found["textual"] == DRAWING_MODULE
 
 
 def test_what_only_lists_or_asks_imports_no_model_library_and_only_the_chat_imports_the_app() -> None:
@@ -116,22 +123,18 @@ def test_the_app_imports_no_model_library() -> None:
     assert imported_by(modules_of("tui"), HEAVY) == {}
 
 
-def test_this_test_would_notice() -> None:
-    found = imported_by(["specchat.core.noise", "specchat.tui.app"], (*HEAVY, *DRAWING))
-    assert found == {"torch": "specchat.core.noise", **dict.fromkeys(DRAWING, "specchat.tui.app")}
-
-
 def test_checking_settings_imports_no_model_library_while_no_draw_is_sampled() -> None:
     checked = """
 import sys
 from specchat.decoding.combinations import check_settings
 from specchat.settings import Settings
-changes = {"drafter": "merge", "rule": "multi_step", "policy": "best_first", "temperature": float(sys.argv[1])}
-check_settings(Settings().but({**changes, "method_options": {"merge.of": "suffix(depth=8)+draft_model"}}), True)
-print("torch" in sys.modules)
+changes = {"drafter": "merge", "rule": "multi_step", "policy": "best_first"}
+changes |= {"method_options": {"merge.of": "suffix(depth=8)+draft_model"}}
+for temperature in (0.0, 0.8):
+    check_settings(Settings().but({**changes, "temperature": temperature}), True)
+    print("torch" in sys.modules)
 """
-    assert _python(checked, "0").stdout.split() == ["False"]
-    assert _python(checked, "0.8").stdout.split() == ["True"], "the classes declare what they draw"
+    assert _python(checked).stdout.split() == ["False", "True"], "the classes declare what they draw"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["methods"], ["models", "list"]], ids=" ".join)

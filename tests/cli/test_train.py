@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -65,8 +66,11 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def tiny_with_texts(written, monkeypatch):
+    """The prompts. Every text is learnt from once."""
     home, prompts = written
     monkeypatch.setenv("SPECCHAT_HOME", str(home))
+    once = {name: dataclasses.replace(family, epochs=1.0) for name, family in job.FAMILIES.items()}
+    monkeypatch.setattr(job, "FAMILIES", once)
     return prompts
 
 

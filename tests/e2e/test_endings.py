@@ -20,7 +20,7 @@ import pytest
 
 from specchat.tui.system.terminal import LARGEST_LINES
 from tests.e2e.terminal import Terminal
-from tests.e2e.test_terminal import alive
+from tests.e2e.test_terminal import alive, app_in
 from tests.e2e.test_terminal_behaviour import LEFT_CLEAN, SCRIPTED, Listening, ready
 from tests.e2e.test_web import Served, descendants
 from tests.preloading import with_code_before
@@ -53,7 +53,7 @@ def is_engine(pid: int) -> bool:
 
 def hang_up(terminal: Terminal) -> list[int]:
     """Close our side of the terminal, without a signal; the processes that should end."""
-    app = os.tcgetpgrp(terminal.process.child_fd)  # with `preloaded_app` it is no child of the terminal's process
+    app = app_in(terminal)
     family = [app, *descendants(app)]
     terminal.process.ptyproc.fileobj.close()
     terminal.process.closed = terminal.process.ptyproc.closed = True

@@ -117,11 +117,11 @@ def test_a_line_can_be_broken_everywhere(chat: Terminal) -> None:
     chat.until(lambda text: re.search(r"▌ first *.*\n.*▌ second", text) is not None)
 
 
-def test_a_killed_engine_is_reported_and_the_chat_goes_on(whole_app: None, chat: Terminal) -> None:
+def test_a_killed_engine_is_reported_and_the_chat_goes_on(chat: Terminal) -> None:
     chat.until(ready)
     chat.type("hello" + ENTER)
     chat.until(drafting)
-    for child in children_of(chat.process.pid):
+    for child in children_of(app_in(chat)):
         os.kill(child, signal.SIGKILL)
     shown = chat.until(lambda text: "F5" in text)
     assert "hello" in shown
@@ -129,6 +129,11 @@ def test_a_killed_engine_is_reported_and_the_chat_goes_on(whole_app: None, chat:
     chat.until(ready)
     chat.type("again" + ENTER)
     chat.until(finished)
+
+
+def app_in(terminal: Terminal) -> int:
+    """The process of the app: with `preloaded_app` it is no child of the terminal's process."""
+    return os.tcgetpgrp(terminal.process.child_fd)
 
 
 def children_of(pid: int) -> list[int]:
@@ -141,9 +146,9 @@ def children_of(pid: int) -> list[int]:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="finds the engine through /proc")
-def test_the_engine_leaves_with_the_app(whole_app: None, chat: Terminal) -> None:
+def test_the_engine_leaves_with_the_app(chat: Terminal) -> None:
     chat.until(ready)
-    engines = children_of(chat.process.pid)
+    engines = children_of(app_in(chat))
     assert engines
     chat.type(CTRL_C + CTRL_C)
     chat.gone()
@@ -158,7 +163,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_recording_plays_without_an_engine(whole_app: None, tmp_path, request: pytest.FixtureRequest) -> None:
+def test_a_recording_plays_without_an_engine(tmp_path) -> None:
     recording = tmp_path / "reply.jsonl"
     writer = Terminal(["run", "hello", "--pair", "scripted", "--max-tokens", "40", "--record", str(recording)])
     try:
@@ -169,7 +174,7 @@ def test_a_recording_plays_without_an_engine(whole_app: None, tmp_path, request:
     try:
         player.until("hello")
         player.until(finished)
-        assert children_of(player.process.pid) == []
+        assert children_of(app_in(player)) == []
         player.type(CTRL_C + CTRL_C)
         assert player.gone() == 0
     finally:
