@@ -22,6 +22,8 @@ LOOKS_AWAY = "\x1b[O"
 MOUSE_ON = b"\x1b[?1000h"
 LEFT_CLEAN = (b"\x1b[?1049l", b"\x1b[?25h")  # the normal screen, a cursor
 SCRIPTED = ["--pair", "scripted", "--drafter", "draft_model", "--controller", "fixed"]
+SHORT = ("--max-tokens", "40")
+"""For a test that waits for the end of a reply in a wide terminal and looks at nothing before it."""
 
 
 class Listening(Terminal):
@@ -74,7 +76,7 @@ def test_the_prompt_is_edited_in_an_editor_and_the_app_comes_back(start, tmp_pat
         "import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\nprint('THE EDITOR')\n"
         "input()\nfile.write_text(file.read_text() + ' from the editor')\n"
     )
-    chat = start(VISUAL=f"{sys.executable} {script}")
+    chat = start(*SHORT, VISUAL=f"{sys.executable} {script}")
     chat.until(ready)
     chat.type("words")
     chat.until("words")
@@ -89,7 +91,7 @@ def test_the_prompt_is_edited_in_an_editor_and_the_app_comes_back(start, tmp_pat
 
 
 def test_the_title_is_set_and_given_back(start) -> None:
-    chat = start()
+    chat = start(*SHORT)
     chat.until(ready)
     chat.type("hello" + ENTER)
     chat.hears(lambda heard: "✎ specchat · hello".encode() in heard)
@@ -164,7 +166,7 @@ def test_what_is_sent_is_remembered_privately_or_not_at_all(start, tmp_path: Pat
     home = tmp_path / "home"
     (home / "config").mkdir(parents=True)
     (home / "config" / "config.toml").write_text(f"[app]\nhistory = {str(kept).lower()}\n")
-    chat = start(SPECCHAT_HOME=str(home))
+    chat = start(*SHORT, SPECCHAT_HOME=str(home))
     chat.until(ready)
     chat.type("remember me" + ENTER)
     chat.until(finished)

@@ -177,6 +177,9 @@ def run_program(request: Request) -> int:
 if __name__ == "__main__":
     for name in PRELOADED:
         __import__(name)
+    os.environ["SPECCHAT_HOME"] = os.path.dirname(sys.argv[1])  # the user's files are none of ours
+    sys.modules["specchat.config"].load_catalog()
+    sys.modules["specchat.cli"]._command()
     gc.collect()
     gc.freeze()
     gc.freeze = gc.unfreeze = lambda: None  # what is shared is not searched for garbage: it would be copied
