@@ -11,12 +11,10 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from training_kit import REPLY, USER, V, plainly, recipe, some_texts, subject, target, unroll
+from training_kit import V, own_texts, recipe, some_texts, subject, target, unroll
 
 from specchat.config import cache_dir, data_dir
 from specchat.config.trained_drafters import read_drafter
-from specchat.core.noise import Noise
-from specchat.core.sampling import Sampling
 from specchat.errors import CheckpointError, NotEnoughMemory, TrainingError
 from specchat.models.draft_heads import FAMILIES, methods
 from specchat.models.draft_heads.head import FURTHER_RATE, STEPS, DraftHead, SharedWeights
@@ -45,16 +43,9 @@ from specchat.training.losses import (
 )
 from specchat.training.online_learning import MOST_CHANGED
 from specchat.training.states import StateReading
-from specchat.training.texts import TrainingText
 from specchat.training.training_request import Places, TrainingRequest
 
 OF_A_CHAIN = methods("head", "draft model")
-
-
-def own_texts(model, count=60, reply=24):
-    prompts = [[USER, 3 + index % 7, 3 + index // 7, 9, REPLY] for index in range(count)]
-    written = [plainly(model, prompt, Sampling(), Noise(0), reply) for prompt in prompts]
-    return [TrainingText(index, prompts[index], written[index], True) for index in range(count)]
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from contracts.kit import context_for, fixed_speculator, speak
 from safetensors.torch import load_file, save_file
-from test_learning import own_texts, request
-from training_kit import REPLY, USER, V, subject, target, weights_of
+from test_learning import request
+from training_kit import REPLY, USER, V, own_texts, subject, target, weights_of
 
 from specchat.config import data_dir
 from specchat.config.trained_drafters import WEIGHTS, read_drafter, write_drafter
@@ -161,13 +161,12 @@ def test_what_was_measured_is_what_riders_of_the_target_guess(method, model, cor
     found = learning_through(model).acceptance(network, batch, columns, 1)
     factors = network.factors()
     adapter = Adapter({place: (down.detach(), up.detach()) for place, (down, up) in factors.items()})
+    extra_row = ExtraRow(0, network.embeddings[0].detach(), adapter=adapter if factors else None, entry=network.entry())
     right = count = 0
     for row, tokens in enumerate(batch.tokens.tolist()):
+        model.prefill(())
         for place in range(int(batch.first[row]), int(batch.last[row])):
-            model.prefill(())
             model.prefill(tokens[:place])
-            acts, enters = adapter if factors else None, network.entry()
-            extra_row = ExtraRow(0, network.embeddings[0].detach(), adapter=acts, entry=enters)
             reading = model.read(TokenTree(tokens[place], V).freeze(), request=requested([extra_row]))
             right, count = right + (int(reading.extra_row_logits[0].argmax()) == tokens[place + 2]), count + 1
     assert found.by_depth[0] == pytest.approx(right / count, abs=0.12)

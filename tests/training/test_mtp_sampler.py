@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_learning import own_texts
-from training_kit import V, target, weights_of
+from training_kit import V, own_texts, target, weights_of
 
 from specchat.models.draft_heads import FAMILIES
 from specchat.models.draft_heads.head import STEPS

@@ -31,7 +31,7 @@ from specchat.trees.given_shapes import Chain
 V = 64
 END, USER, REPLY = 0, 1, 2
 CHECKSUM = "ab" * 32
-SOURCES = WeakKeyDictionary()
+SOURCES, NETWORKS = WeakKeyDictionary(), WeakKeyDictionary()
 
 
 class Words:
@@ -73,7 +73,7 @@ def target(seed=0, spread=0.25, forgetful=False):
     source = TensorSource(net.state_dict(), families.FAMILIES["llama"])
     weights = Builder(Shape.of(config), source, "float32", torch.device("cpu")).build()
     made = Decoder(EagerNetwork(weights), 1024)
-    SOURCES[made] = source
+    SOURCES[made], NETWORKS[made] = source, net
     return made
 
 
@@ -92,6 +92,18 @@ def some_texts(count, reply=12):
     noise = torch.Generator().manual_seed(5)
     draw = lambda n: [int(t) for t in torch.randint(3, V, (n,), generator=noise)]  # noqa: E731
     return [TrainingText(index, [USER, *draw(4 + index % 3), REPLY], draw(reply), True) for index in range(count)]
+
+
+@torch.no_grad()
+def own_texts(model, count=60, reply=24):
+    """Texts that the target writes, each token the likeliest, all at once."""
+    prompts = [[USER, 3 + index % 7, 3 + index // 7, 9, REPLY] for index in range(count)]
+    tokens = torch.tensor(prompts)
+    for _ in range(reply):
+        tokens = torch.cat([tokens, NETWORKS[model](tokens).logits[:, -1:].argmax(2)], dim=1)
+    written = [row[len(prompts[0]) :] for row in tokens.tolist()]
+    ended = [words[: words.index(END) + 1] if END in words else words for words in written]
+    return [TrainingText(index, prompts[index], ended[index], True) for index in range(count)]
 
 
 def recipe(method):
