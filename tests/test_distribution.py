@@ -75,7 +75,7 @@ def test_workers_begin_with_files_of_each_kind(tmp_path: Path) -> None:
     assert sorted(kinds) == ["app", "app", "other", "terminal"]
 
 
-@pytest.mark.parametrize(("workers", "files"), [(1, "ab"), (4, "ab"), (4, "abcdef")])
+@pytest.mark.parametrize(("workers", "files"), [(1, "ab"), (3, "ab"), (3, "abcdef")])
 def test_files_of_one_kind_use_all_workers(workers: int, files: str, tmp_path: Path) -> None:
     texts = {f"test_{name}.py": terminal(LOGGED.format(name=name, count=4)) for name in files}
     assert f"{4 * len(files)} passed" in run_distributed(tmp_path, texts, workers)

@@ -27,7 +27,7 @@ def _name(file: Path, package: Path) -> str:
 
 
 def _imported(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -35,6 +35,14 @@ def _imported(file: Path, known: Mapping[str, Path]) -> Iterator[str]:
             yield from names & known.keys()
             if names - known.keys() and node.module in known:
                 yield node.module
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below this one. (Nothing inside of expressions imports: they are three quarters of all nodes.)"""
+    for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for node in getattr(tree, part, ()):
+            yield node
+            yield from _statements(node)
 
 
 def circles(graph: Graph) -> list[set[str]]:

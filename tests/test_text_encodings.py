@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 
@@ -12,9 +13,14 @@ from readme_tables import ROOT
 
 _FILE_METHODS = ("read_text", "write_text")
 
+_OF_TEXTS = re.compile(r"read_text|write_text|open|text\s*=|universal_newlines")
+"""What a source has that calls any of these; the others are not parsed."""
+
 
 def unnamed(source: str) -> list[int]:
     """The lines of calls that leave the encoding of a text to the locale."""
+    if not _OF_TEXTS.search(source):
+        return []
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [call.lineno for call in calls if _decodes(call) and not _named(call)]
 
