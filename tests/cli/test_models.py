@@ -223,7 +223,7 @@ def partial_files():
     return [name for _, _, names in os.walk(cache_dir()) for name in names if name.endswith(".part")]
 
 
-def test_ctrl_c_exits_130_in_one_line_and_the_next_pull_goes_on():
+def test_ctrl_c_exits_130_in_one_line_and_the_next_pull_goes_on(copied):
     process = started("pull", "tiny", start_new_session=True)
     deadline = time.monotonic() + 60
     while not partial_files() and time.monotonic() < deadline:
@@ -270,7 +270,7 @@ def test_plain_lines_come_at_intervals_and_once_at_the_end(capsys):
     ]
 
 
-def test_progress_is_told_to_programs_as_lines_of_the_engines_protocol():
+def test_progress_is_told_to_programs_as_lines_of_the_engines_protocol(copied):
     from specchat.engine.protocol.codec import decode_event
     from specchat.engine.protocol.events import Loading
 
