@@ -16,6 +16,8 @@ from specchat.engine.client.replay import Recording
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Message
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 DEMO = Path(__file__).parents[2] / "assets/demo.jsonl"
 
 

@@ -12,6 +12,8 @@ import pytest
 from specchat.cli.flags import as_flags
 from specchat.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 
 def web(*words: str, hidden: str = "") -> subprocess.CompletedProcess[str]:
     program = "sys.argv[:1] = ['specchat', 'web']; from specchat.cli import main; main()"
