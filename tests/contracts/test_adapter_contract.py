@@ -10,6 +10,7 @@ import torch
 from contracts.kit import random_tree
 from contracts.models import BUILDERS, HIDDEN, V, shared_network
 from contracts.pass_requests import requested
+from rows import each_row
 from transformers import DynamicCache
 
 from specchat.core.request import Adapter, ExtraRow
@@ -77,8 +78,8 @@ def said_by_networks(chosen, family, sizes):
     return torch.cat([behind, truth(root, [None], family)])
 
 
-@pytest.mark.parametrize(("family", "sizes"), [("llama", SIZES), ("gemma3_text", GEMMA)], ids=["llama", "gemma3"])
-@pytest.mark.parametrize("chosen", SETS.values(), ids=SETS.keys())
+@each_row(("family", "sizes"), [("llama", SIZES), ("gemma3_text", GEMMA)], ids=["llama", "gemma3"])
+@each_row("chosen", SETS.values(), ids=SETS.keys())
 def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path, chosen, family, sizes):
     model, tree = BUILDERS[path](shared_network(family), 256), random_tree(V, 8, 8)
     one, other = adapter(chosen, sizes=sizes), adapter(chosen, 1, 5, sizes)
@@ -95,7 +96,7 @@ def test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(path
     assert (said - expected).norm() < 0.1 * expected.norm()
 
 
-@pytest.mark.parametrize("chosen", SETS.values(), ids=SETS.keys())
+@each_row("chosen", SETS.values(), ids=SETS.keys())
 def test_rows_without_an_adapter_keep_their_bits(path, chosen):
     model, tree = BUILDERS[path](shared_network("llama"), 256), random_tree(V, 8, 8)
     readings = []
@@ -151,7 +152,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("factors", "said"), BAD.values(), ids=BAD.keys())
+@each_row(("factors", "said"), BAD.values(), ids=BAD.keys())
 def test_an_adapter_that_does_not_fit_is_refused_by_name(path, factors, said):
     model = BUILDERS[path](shared_network("llama"), 256)
     with pytest.raises(ModelError, match=said):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts.kit import random_tree
 from contracts.models import BUILDERS, V, each_flexible_model, shared_network
+from rows import each_row
 from test_view_contract import CLOSE, PREFIX, rounds
 
 from specchat.core.tree import ROOT, TokenTree
@@ -51,9 +52,9 @@ def masked_truth(network, tokens, hidden_from, kept):
 KEPT = ([0, 1, 9, 10, 11, 12], [3, 4, 8], [12], [])
 
 
-@pytest.mark.parametrize("kept", KEPT, ids=len)
-@pytest.mark.parametrize("path", [name for name in BUILDERS if name != "native"])
-@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+@each_row("kept", KEPT, ids=len)
+@each_row("path", [name for name in BUILDERS if name != "native"])
+@each_row("family", ["llama", "gemma3_text"])
 def test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions(path, family, kept):
     network = shared_network(family)
     model = BUILDERS[path](network, 256)

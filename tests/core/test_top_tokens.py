@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rows import each_row
 
 from specchat.core.sampling import best_token, best_tokens
 
@@ -10,8 +11,8 @@ def scores(vocab_size, seed=0, rows=3):
     return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("vocab_size", [7, 64, 4096, 4097, 50001])
-@pytest.mark.parametrize("count", [1, 8, 64, 100])
+@each_row("vocab_size", [7, 64, 4096, 4097, 50001])
+@each_row("count", [1, 8, 64, 100])
 def test_the_best_are_those_that_sorting_finds(vocab_size, count):
     values, tokens = best_tokens(scores(vocab_size), count)
     expected = scores(vocab_size).topk(min(count, vocab_size), dim=1)

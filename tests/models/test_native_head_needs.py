@@ -1,10 +1,11 @@
 """A native pass computes what is needed of the head; whatever else is asked for has the same bits."""
 
+from functools import cache
 from itertools import product
 
-import pytest
 import torch
 from native_kit import native, needs_native
+from rows import each_row
 from test_decoder import V, branching_tree, network, prompt
 
 from specchat.core.request import EVERYTHING, FIRST, LIKELIEST, LOGITS, ExtraRow, PassRequest
@@ -24,9 +25,8 @@ LOOKS = {
 COMPUTED = {"first": {"first"}, "likeliest": {"first", "likeliest"}, "logits": {"first", "logits", "log-probabilities"}}
 
 
-@pytest.fixture
-def anew(monkeypatch):
-    """How often the head alone was computed."""
+def heads_computed(monkeypatch):
+    """How often the head alone is computed from now on."""
     made, head = [], kernels.Kernels.head
 
     def counted(*given):
@@ -45,12 +45,19 @@ def read(needs, precision="int4", taps=frozenset(), family="llama", extra_rows=(
     return own, own.read(branching_tree()[0], request=PassRequest(taps, extra_rows=extra_rows, needs=needs)).said
 
 
-@pytest.mark.parametrize("taps", [frozenset(), frozenset({1})], ids=["bare", "tapped"])
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("needs", NEEDS)
-def test_whatever_is_needed_everything_can_be_asked_for_with_the_same_bits(needs, look, taps, anew):
+@cache
+def everything(**how):
+    """The same where everything is computed."""
+    return read(EVERYTHING, **how)
+
+
+@each_row("taps", [frozenset(), frozenset({1})], ids=["bare", "tapped"])
+@each_row("look", LOOKS)
+@each_row("needs", NEEDS)
+def test_whatever_is_needed_everything_can_be_asked_for_with_the_same_bits(needs, look, taps, monkeypatch):
+    anew = heads_computed(monkeypatch)
     _, said = read(NEEDS[needs], taps=taps)
-    assert LOOKS[look](said) == LOOKS[look](read(EVERYTHING)[1])
+    assert LOOKS[look](said) == LOOKS[look](everything()[1])
     assert bool(anew) == (look not in COMPUTED.get(needs, LOOKS))
 
 
@@ -61,36 +68,37 @@ IN_STEPS = {
 }
 
 
-@pytest.mark.parametrize("how", IN_STEPS)
-@pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("needs", NEEDS)
+@each_row("how", IN_STEPS)
+@each_row("look", LOOKS)
+@each_row("needs", NEEDS)
 def test_a_pass_in_steps_computes_of_the_head_what_is_needed_too(needs, look, how):
     _, said = read(NEEDS[needs], **IN_STEPS[how])
     assert (said.states_address is None) == (needs == "everything")
-    assert LOOKS[look](said) == LOOKS[look](read(EVERYTHING, **IN_STEPS[how])[1])
+    assert LOOKS[look](said) == LOOKS[look](everything(**IN_STEPS[how])[1])
 
 
-@pytest.mark.parametrize("needs", ["first", "likeliest", "logits"])
-def test_what_is_left_out_is_computed_once(needs, anew):
+@each_row("needs", ["first", "likeliest", "logits"])
+def test_what_is_left_out_is_computed_once(needs, monkeypatch):
+    anew = heads_computed(monkeypatch)
     _, said = read(NEEDS[needs])
     for look in (*LOOKS, *LOOKS):
         LOOKS[look](said)
     assert anew == ["head"]
 
 
-@pytest.mark.parametrize("needs", ["first", "likeliest", "logits"])
+@each_row("needs", ["first", "likeliest", "logits"])
 def test_what_is_left_out_can_be_asked_for_when_the_text_has_gone_on(needs):
     own, said = read(NEEDS[needs])
     own.keep([1])
     for token in range(5):
         own.read(TokenTree(token, V).freeze(), request=PassRequest(needs=NEEDS[needs]))
         own.keep([])
-    _, wanted = read(EVERYTHING)
+    _, wanted = everything()
     assert torch.equal(said.logits, wanted.logits)
     assert torch.equal(said.likeliest, wanted.likeliest)
 
 
-@pytest.mark.parametrize(("needs", "repeated"), product(NEEDS, [2, 5, V]))
+@each_row(("needs", "repeated"), product(NEEDS, [2, 5, V]))
 def test_of_equally_likely_tokens_the_lowest_is_named_first(needs, repeated):
     net = network("llama")
     with torch.no_grad():
@@ -113,7 +121,8 @@ def test_what_is_needed_of_the_head_takes_no_more_memory_than_it_has_numbers():
     assert read(EVERYTHING)[1].states_address is None
 
 
-def test_a_draft_model_is_always_told_everything(anew):
+def test_a_draft_model_is_always_told_everything(monkeypatch):
+    anew = heads_computed(monkeypatch)
     own = native(network("llama"))
     own._drafts = True
     own.prefill(prompt())

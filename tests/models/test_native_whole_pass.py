@@ -8,6 +8,7 @@ import pytest
 import torch
 from contracts.pass_requests import requested
 from native_kit import native, needs_native
+from rows import each_row
 from test_decoder import V, branching_tree, network, prompt
 
 from specchat.core.request import PassRequest
@@ -160,7 +161,7 @@ def numbers(at, value):
     return change
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         (lambda cache, whole: setattr(whole, "rows", 0), "rows is 0"),

@@ -85,8 +85,8 @@ def test_four_bits_of_the_file_stay_and_others_are_rounded_for_who_only_guesses(
         assert_same(guesses, reference.of_four_bits(own))
 
 
-@pytest.mark.parametrize("length", [1, 40, 95])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
+@each_row("length", [1, 40, 95])
+@each_row("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_rows_that_end_within_a_group_are_filled_up_with_zeros(dtype, length):
     weight = torch.randn(19, length, generator=torch.Generator().manual_seed(length)).to(dtype)
     source = TensorSource({"model.embed_tokens.weight": weight})
@@ -147,7 +147,7 @@ def test_what_a_product_holds_is_what_it_was_given():
     torch.testing.assert_close(reference.values_of(rounded), exact)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@each_row("kind", KINDS, ids=lambda kind: kind.name)
 def test_rows_are_read_in_any_order_as_the_file_has_them(tmp_path, kind):
     source = file_with(tmp_path, kind, 37, 512)
     stored = source.stored("embed")
@@ -165,9 +165,9 @@ DAMAGE = {"F32": (4, np.float32, 5), "BF16": (2, np.uint16, 9), "Q4_0": (2, np.f
 """The size and kind of a number that is damaged, and which of a row it is. A block of Q8_0 has 34 bytes."""
 
 
-@pytest.mark.parametrize("precision", ["int4", "int8"])
-@pytest.mark.parametrize("rounds", [False, True])
-@pytest.mark.parametrize("kind", [*DAMAGE, "Q4_K"])
+@each_row("precision", ["int4", "int8"])
+@each_row("rounds", [False, True])
+@each_row("kind", [*DAMAGE, "Q4_K"])
 def test_a_number_that_is_not_finite_is_refused_by_name(tmp_path, kind, precision, rounds):
     format = GGMLQuantizationType[kind]
     rows = np.ascontiguousarray(drawn(format, 20, 512)).view(np.uint8).reshape(20, -1)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from cuda_graph_stand_in import FrozenRecorder
 from native_kit import native, needs_native
+from rows import each_row
 from tensor_bytes import TensorBytes
 from test_cuda_graphs import eager
 from test_decoder import FAMILIES, V, decoder, network, prompt
@@ -27,8 +28,8 @@ MODELS = {
 EVERY_MODEL = [pytest.param(name, marks=[needs_native] if name == "native" else []) for name in MODELS]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("ends", [[17, 18, 33, 40, 1000], [5000]])
+@each_row("family", FAMILIES)
+@each_row("ends", [[17, 18, 33, 40, 1000], [5000]])
 def test_growing_changes_no_bit(family, ends, monkeypatch):
     shape = Shape.of(network(family).config)
     monkeypatch.setattr(module, "_FIRST_POSITIONS", 16)
