@@ -114,9 +114,7 @@ class Driver:
         """The engine answers the last Generate with rounds."""
         generate = self.link.last(Generate)
         rounds = rounds_of(id=generate.id) if text is None else rounds_of(text, id=generate.id)
-        await self.hear(started(generate.messages, generate.id))
-        for begin in range(0, len(rounds[:upto]), 20):
-            await self.hear(*rounds[:upto][begin : begin + 20])
+        await self.hear(started(generate.messages, generate.id), *rounds[:upto])
         if finish:
             await self.hear(ev.Finished(generate.id, "end", "", stats_of(rounds), 9.0))
         return rounds

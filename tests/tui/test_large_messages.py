@@ -171,6 +171,7 @@ async def test_a_long_reply_is_mounted_step_by_step():
             patch.setattr(FinishedMarkdown, "extend", extend)
             await opened(d, reply_turn("one of very many\n\n" * 1_000 + "the last one"))
             await d.until("the last one")
+            await d.settle()
         assert mounted == [1, 240, 2, 240, 3, 240, 4, 240, 4, 281]
 
 
