@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 
 import pytest
@@ -40,14 +41,17 @@ def whole_chats(draw: Any) -> tuple[ChatRecord, list[StoredMessage]]:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("store") / "chats.db"
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    connection = open_to_write(tmp_path_factory.mktemp("store") / "chats.db").connection
+    yield connection
+    connection.close()
 
 
 @given(whole=whole_chats())
-def test_what_was_exported_comes_back_the_same(file: Path, whole: tuple[ChatRecord, list[StoredMessage]]) -> None:
+def test_what_was_exported_comes_back_the_same(
+    connection: Connection, whole: tuple[ChatRecord, list[StoredMessage]]
+) -> None:
     chat, messages = whole
-    connection = open_to_write(file).connection
     connection.execute("DELETE FROM chats")
     chats = Chats(connection)
     text = write_json(chat, messages)
@@ -55,7 +59,6 @@ def test_what_was_exported_comes_back_the_same(file: Path, whole: tuple[ChatReco
         assert take_in(chats, read_json(text.encode(), "chat.json")) == "id"
     assert chats.chat("id") == (chat, messages)
     assert write_json(*chats.chat("id")) == text
-    connection.close()
 
 
 def test_a_file_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from contracts.kit import context_for
@@ -19,6 +20,11 @@ IID, WOR, POINT = DrawKind.IID, DrawKind.WOR, DrawKind.POINT
 
 def law(path, seed=0) -> torch.Tensor:
     """A random law for every path."""
+    return _law(tuple(path), seed)
+
+
+@cache
+def _law(path: tuple[int, ...], seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(hash((seed, *path)) % 2**31)
     return torch.softmax(2.0 * torch.randn(V, generator=generator, dtype=torch.float64), dim=0)
 
