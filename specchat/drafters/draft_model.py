@@ -301,7 +301,7 @@ def drawn_below(
     q = law.dense(context.vocab_size)
     position, salt = context.position(tree, node), (context.round, node)
     if context.wanted is DrawKind.WOR:
-        tokens = [int(token) for token in law.best(width, noise, Stream.DRAFT, position, salt)]
+        tokens = law.best(width, noise, Stream.DRAFT, position, salt).tolist()
     else:
         tokens = [law.draw(noise, Stream.DRAFT, position, (*salt, draw)) for draw in range(width)]
     chances = q[tokens].tolist()
