@@ -31,11 +31,16 @@ class TensorBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
+        grown = False
+        for tensor in [out] if isinstance(out, Tensor) else tree_leaves(out):
             if isinstance(tensor, Tensor) and tensor.device.type == "cpu" and not tensor.is_mkldnn:  # has no storage
                 storage = tensor.untyped_storage()
                 before = self._before.get(storage._cdata)
                 if before is None or before.expired():
-                    self._living[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
-        self.peak = max(self.peak, self.held)
+                    known, size = self._living.get(storage._cdata), storage.nbytes()
+                    if known is None or known[1] != size or known[0].expired():
+                        self._living[storage._cdata] = StorageWeakRef(storage), size
+                        grown = True
+        if grown:  # else it may have shrunk, and all would be looked at for nothing
+            self.peak = max(self.peak, self.held)
         return out
