@@ -148,6 +148,9 @@ async def test_at_the_start_every_widget_is_styled_once_and_laid_out_for_the_siz
         resized.append(size is not None)
         lay_out(self, size, scroll)
 
+    parsed = []
+    reparse = Stylesheet.reparse
+    monkeypatch.setattr(Stylesheet, "reparse", lambda self: parsed.append(reparse(self)))
     monkeypatch.setattr(Stylesheet, "apply", counted)
     monkeypatch.setattr(MainScreen, "_refresh_layout", noted)
     async with driving((80, 24), loaded=False) as d:
@@ -158,12 +161,18 @@ async def test_at_the_start_every_widget_is_styled_once_and_laid_out_for_the_siz
         assert {widget: styled[widget] for widget in once if styled[widget] > 1} == {}
         assert set(classes) == {frozenset({"-w80", "-h20"})}
         assert sum(resized) == 1
+        assert not parsed
         before = {widget: dict(widget._css_styles.get_rules()) for widget in once}
         d.view.update_node_styles(animate=False)
         assert {widget: dict(widget._css_styles.get_rules()) for widget in once} == before
         await d.pilot.resize_terminal(120, 40)
         await d.settle()
         assert d.view.classes == {"-w100", "-h30"}
+        dark = d.view.prompt.rich_style
+        d.app.theme = "specchat-light"
+        await d.settle()
+        assert len(parsed) == 1
+        assert d.view.prompt.rich_style != dark
         assert d.view.size == (120, 40)
 
 

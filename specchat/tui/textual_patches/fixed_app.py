@@ -57,6 +57,13 @@ class FixedApp(App[None]):
         if tested():
             self._filters = [NoColor() if isinstance(one, Monochrome) else one for one in self._filters]
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Take the colours of the theme; before there is a screen, Textual would parse all style sheets twice."""
+        if self.screen_stack or not tested():
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+
     def _fatal_error(self) -> None:
         """End the app; whoever started it reports the `crash`. Untested versions print it too, with all variables."""
         if tested():
