@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 DRAFTER = "tests/contracts/test_drafter_contract.py"
@@ -53,7 +54,8 @@ class Mutation:
     def _symbol(self, package: Path) -> tuple[Path, ast.stmt]:
         """The file with the edited definition, and the definition."""
         module, _, name = self.where.rpartition(":")
-        found = _all_definitions(package).get(name, [])
+        files = _files_by_name(package).get(name.partition(".")[0], [])
+        found = [(file, node) for file in files for node in _definitions_in(file).get(name, [])]
         if module:
             wanted = package / module.replace(".", "/")
             found = [(file, node) for file, node in found if file.with_suffix("") == wanted]
@@ -61,13 +63,23 @@ class Mutation:
         return found[0]
 
 
-@lru_cache
-def _all_definitions(package: Path) -> dict[str, list[tuple[Path, ast.stmt]]]:
-    """Every definition of a package by its qualified name."""
-    found: dict[str, list[tuple[Path, ast.stmt]]] = {}
+@cache
+def _files_by_name(package: Path) -> dict[str, list[Path]]:
+    """The files that may define a name, by the words of the lines that begin in the first column: few are parsed."""
+    found: dict[str, list[Path]] = {}
     for file in sorted(package.rglob("*.py")):
-        for name, node in _definitions(ast.parse(file.read_bytes()).body):
-            found.setdefault(name, []).append((file, node))
+        lines = re.findall(r"^(?!from |import )\w.*", file.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in dict.fromkeys(re.findall(r"\w+", "\n".join(lines))):
+            found.setdefault(name, []).append(file)
+    return found
+
+
+@cache
+def _definitions_in(file: Path) -> dict[str, list[ast.stmt]]:
+    """Every definition of a file by its qualified name."""
+    found: dict[str, list[ast.stmt]] = {}
+    for name, node in _definitions(ast.parse(file.read_bytes()).body):
+        found.setdefault(name, []).append(node)
     return found
 
 
