@@ -23,6 +23,8 @@ _UNKNOWN_SIZE = frozenset(
     ("nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "equal", "is_nonzero")
 )
 """Operations whose result the host has to look at."""
+_NUMBERS = frozenset(("_local_scalar_dense", "item"))
+"""A number of a tensor: what `float` asks for, which in inference mode is the second."""
 _INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"))
 _COPIES = frozenset(("_to_copy", "to"))
 
@@ -241,7 +243,7 @@ def _computed(func: Any, args: Any, kwargs: Any) -> Any:
     pin = kwargs.pop("pin_memory", None)
     if name == "copy_" and there:
         return _copied_onto(args, kwargs)
-    if name == "_local_scalar_dense" and there:
+    if name in _NUMBERS and there:
         _wait("item")
     elif name in _UNKNOWN_SIZE and there:
         _wait(name)
