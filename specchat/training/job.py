@@ -135,13 +135,18 @@ class Job:
         with only_user(self.places.data):
             texts = self._write_texts()
             corpus, sources = self._read_states(texts)
-            fitting = self._fitting(corpus, sources)
+            before = torch.get_num_threads()  # one where native kernels run the target
+            torch.set_num_threads(self._subject.model.network.threads)
             try:
-                fitting.run(self._tell_learning(fitting))
-            except KeyboardInterrupt:
-                if fitting.standing.tokens and fitting.best_weights.exists():
-                    self.kept = self._write_drafter(fitting, corpus)
-                raise
+                fitting = self._fitting(corpus, sources)
+                try:
+                    fitting.run(self._tell_learning(fitting))
+                except KeyboardInterrupt:
+                    if fitting.standing.tokens and fitting.best_weights.exists():
+                        self.kept = self._write_drafter(fitting, corpus)
+                    raise
+            finally:
+                torch.set_num_threads(before)
             self.kept = self._write_drafter(fitting, corpus)
             self.changed = self._changed(fitting, corpus)
             return self.kept

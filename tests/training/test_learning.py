@@ -441,8 +441,16 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(job, "_MEASUREMENTS", 4)
     monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
     (killed := data_dir() / "drafters" / ".unfinished-x" / "mine").mkdir(parents=True)
-    said = []
-    trained = Job(request(tmp_path), subject(), said.append).run()
+    said, threads, asked = [], {}, subject()
+    asked.model.network.threads = 2
+
+    def tell(stage):
+        said.append(stage)
+        threads[stage.name] = torch.get_num_threads()
+
+    torch.set_num_threads(1)
+    trained = Job(request(tmp_path), asked, tell).run()
+    assert (threads["states"], threads["learning"], torch.get_num_threads()) == (1, 2, 1)
     assert not killed.parent.exists()
     assert trained == read_drafter(data_dir() / "drafters" / "mine", ("hydra",))
     assert list(dict.fromkeys(stage.name for stage in said)) == ["replies", "states", "learning"]
