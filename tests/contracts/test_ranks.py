@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cached_property
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def over_ranks(ranks, tmp_path_factory) -> Iterator[Build]:
 
 def checks_of(*modules: Any) -> list[Callable[[Any], None]]:
     """The tests of these modules that take a model and nothing else."""
-    functions = [one for module in modules for name, one in vars(module).items() if name.startswith("test_")]
+    functions = [unwrap(one) for module in modules for name, one in vars(module).items() if name.startswith("test_")]
     return [one for one in functions if list(inspect.signature(one).parameters) == ["subject"]]
 
 
@@ -103,24 +104,27 @@ def test_it_keeps_the_contract(over_ranks):
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3", "smollm3", "gemma3_text"])
 def test_biases_norms_windows_and_layers_without_rotation_are_shared_out(over_ranks, family):
-    test_model_contract.test_many_rounds_in_a_row_keep_the_cache_right(over_network(over_ranks)(family, 256))
+    check = unwrap(test_model_contract.test_many_rounds_in_a_row_keep_the_cache_right)  # one model, not every row
+    check(over_network(over_ranks)(family, 256))
 
 
 def test_adapters_views_copied_rows_and_kept_texts(over_ranks):
     adapters, borrowed = test_adapter_contract, test_borrowed_cache
     for family, sizes in (("llama", adapters.SIZES), ("gemma3_text", adapters.GEMMA)):
-        adapters.test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say(
+        unwrap(adapters.test_a_rider_with_an_adapter_says_what_merged_weights_would_make_it_say)(
             "ranks", adapters.SETS["all"], family, sizes
         )
-        borrowed.test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions("ranks", family, borrowed.KEPT[0])
-    adapters.test_an_adapter_stays_with_its_rider_when_nodes_are_dropped("ranks")
-    borrowed.test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_capacity(over_ranks)
+        unwrap(borrowed.test_of_a_borrowed_part_only_that_part_is_seen_at_its_positions)(
+            "ranks", family, borrowed.KEPT[0]
+        )
+    unwrap(adapters.test_an_adapter_stays_with_its_rider_when_nodes_are_dropped)("ranks")
+    unwrap(borrowed.test_a_cache_is_borrowed_through_views_with_fewer_layers_and_past_the_first_capacity)(over_ranks)
     views = [
         build(shared_network("llama"), 256).view(skip_attention=(1,), skip_mlp=(2,))
         for build in (own_decoder, over_ranks)
     ]
     torch.testing.assert_close(*map(test_view_contract.rounds, views), **CLOSE)
-    test_parts_by_layer.test_scores_are_the_products_of_queries_with_the_mean_keys_of_chunks("ranks", "llama")
+    unwrap(test_parts_by_layer.test_scores_are_the_products_of_queries_with_the_mean_keys_of_chunks)("ranks", "llama")
 
 
 def test_rows_of_a_text_that_gave_way_come_back_on_both(over_ranks):

@@ -85,7 +85,7 @@ def test_a_tokenizer_that_is_not_utf8_is_refused_by_its_file(tmp_path):
     folder = in_file(tmp_path, normalizer={"type": "Prepend", "prepend": "cafe"})
     said = (folder / "tokenizer.json").read_bytes()
     (folder / "tokenizer.json").write_bytes(said.replace(b"cafe", b"caf\xe9"))
-    with pytest.raises(WeightsError, match=f"^{folder}/tokenizer.json cannot be read: 'utf-8' codec"):
+    with pytest.raises(WeightsError, match=f"^{folder}/tokenizer.json cannot be read: .*(?i:utf-8)"):
         refuse_growth(folder / "tokenizer.json")
 
 
