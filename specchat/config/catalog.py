@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from specchat.config.directories import config_dir, expanded, shipped_file
-from specchat.config.toml_file import NAME, TableLocation, parse, parse_if_there
+from specchat.config.toml_file import NAME, TableLocation, parse_if_there, read_text
+from specchat.config.toml_file import tables as toml_tables
 from specchat.config.values import (
     BACKENDS,
     COMPANION_SUFFIXES,
@@ -286,9 +287,9 @@ def _entries(place: TableLocation, data: dict[str, Any], shipped: _Entries | Non
 
 
 @lru_cache(maxsize=1)
-def _shipped(file: Path, changed_ns: int) -> _Entries:
-    """The entries of the file that comes with specchat, read again once it has changed."""
-    return _entries(*parse(file))
+def _shipped(file: Path, text: str) -> _Entries:
+    """The entries of the file that comes with specchat, by its text."""
+    return _entries(TableLocation(file, text), toml_tables(file, text))
 
 
 def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> Catalog:
@@ -299,7 +300,7 @@ def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> C
     """
     users = parse_if_there(users_models()) if users is None else users
     file = shipped_file("models.toml")
-    shipped = _shipped(file, file.stat().st_mtime_ns)
+    shipped = _shipped(file, read_text(file))
     models, pairs, drafters, places = _entries(*users, shipped) if users else shipped.copied()
     for pair in pairs.values():
         place = places[f"pairs.{pair.name}"]

@@ -72,6 +72,12 @@ def test_a_shipped_file_is_read_again_once_it_has_changed(tmp_path, monkeypatch)
             assert list(config.load_catalog().pairs) == [name], "what the user wrote was added to what is kept"
 
 
+def test_a_shipped_file_that_is_gone_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "shipped_file", lambda name: tmp_path / name)
+    with pytest.raises(ConfigError, match=r"models\.toml cannot be read: No such file"):
+        config.load_catalog()
+
+
 def test_the_users_models_win_by_name_and_add_to_the_shipped():
     write(
         "models.toml",
