@@ -201,7 +201,8 @@ class Law:
         ids = self.all_ids()
         if ids.numel() == 1:
             return int(ids[0])
-        token = best_token(self.logprobs + noise.gumbel(stream, position, ids, salt))
+        scores = self.logprobs + noise.gumbel(stream, position, ids, salt)
+        token = best_token(scores)  # ties go to the first, as in a plain pass; topk promises nothing
         return token if self.ids is None else int(ids[token])
 
     def best(self, count: int, noise: Noise, stream: Stream, position: int, salt: tuple[int, ...] = ()) -> Tensor:
@@ -212,11 +213,9 @@ class Law:
         """
         ids = self.all_ids()
         count = min(count, ids.numel())
-        if ids.numel() == 1:
-            return ids
+        if count == 1:
+            return ids.new_tensor([self.draw(noise, stream, position, salt)])
         scores = self.logprobs + noise.gumbel(stream, position, ids, salt)
-        if count == 1:  # ties go to the first, as in a plain pass; topk promises nothing
-            return ids[best_token(scores)].unsqueeze(0)
         return ids[scores.topk(count).indices]
 
     def all_ids(self) -> Tensor:
