@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from specchat.config import Catalog, DrafterSpec, WeightsSpec
     from specchat.config.trained_drafters import TrainedDrafter
-    from specchat.models.hub.trained_drafters import FoundDrafter, ListedDrafter
+    from specchat.models.hub.trained_drafters import ListedDrafter
 
 app = typer.Typer(help="See which weights are here; pull, check and remove them.", no_args_is_help=True)
 
@@ -205,7 +205,7 @@ def _split(name: str) -> tuple[tuple[WeightsSpec, ...], tuple[WeightsSpec, ...]]
     raise UsageError(f"no pair, model or trained drafter is called {name!r}{nearest(name, known)}")
 
 
-def _all_drafters(catalog: Catalog) -> dict[str, FoundDrafter | None]:
+def _all_drafters(catalog: Catalog) -> dict[str, ListedDrafter | None]:
     """Every trained drafter by name, with its folder if it is here."""
     from specchat.models.hub.trained_drafters import found_drafters
 
@@ -221,7 +221,7 @@ def _refuse_unknown_method(spec: WeightsSpec) -> None:
         raise UsageError(f"trained drafter {spec.name}: method {spec.method!r} is not a drafter with weights{hint}")
 
 
-def _local_drafter(name: str) -> FoundDrafter | None:
+def _local_drafter(name: str) -> ListedDrafter | None:
     """The trained drafter of this name that was made here or came with specchat."""
     from specchat.config import load_catalog
 
@@ -232,21 +232,20 @@ def _local_drafter(name: str) -> FoundDrafter | None:
     return found if found is not None and found.origin != "fetched" else None
 
 
-def _refuse_broken(found: FoundDrafter) -> TrainedDrafter:
+def _refuse_broken(found: ListedDrafter) -> TrainedDrafter:
     if found.drafter is None or found.problem:
         raise UsageError(f"{found.name}: {found.problem}")
     return found.drafter
 
 
-def _remove_local(found: FoundDrafter, yes: bool) -> None:
-    from specchat.models.hub.model_state import bytes_below
-
+def _remove_local(found: ListedDrafter, yes: bool) -> None:
     if found.origin == "shipped":
         raise UsageError(f"{found.name} came with specchat and stays with it")
-    size = bytes_below(found.folder)
-    if _agreed(yes, found.name, f"Remove {found.name} ({sized(size)})? It was made here and cannot be fetched again."):
+    assert found.folder is not None, "it is here"
+    size = sized(found.disk_bytes)
+    if _agreed(yes, found.name, f"Remove {found.name} ({size})? It was made here and cannot be fetched again."):
         shutil.rmtree(found.folder)
-        typer.echo(f"{found.name}: {sized(size)} freed")
+        typer.echo(f"{found.name}: {size} freed")
 
 
 def _agreed(yes: bool, name: str, question: str) -> bool:
@@ -302,7 +301,7 @@ def print_json(catalog: Catalog) -> None:
 
 def _about_drafter(drafter: ListedDrafter) -> dict[str, Any]:
     about = dataclasses.asdict(drafter) | {"state": "broken" if drafter.problem else drafter.state}
-    made = about.pop("drafter")
+    made, _ = about.pop("drafter"), about.pop("folder")
     if made is not None:
         about |= {"made": made["made"].isoformat(), "target_sha256": made["target_sha256"]}
         about |= {key: made[key] for key in ("options", "data", "figures")}

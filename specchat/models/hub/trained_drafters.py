@@ -23,21 +23,28 @@ Origin = Literal["made here", "fetched", "shipped"]
 
 
 @dataclass(frozen=True)
-class FoundDrafter:
-    """A folder that should hold a trained drafter: what it says, or why that cannot be used."""
+class ListedDrafter:
+    """A trained drafter as lists show it, whether it is here or could be fetched.
+
+    `problem` says why it cannot be used, whatever its state; sizes are of all its files. One that is here has a folder,
+    and one that can be read a description.
+    """
 
     name: str
-    folder: Path
-    origin: Origin
-    drafter: TrainedDrafter | None
+    method: str
+    target: str
+    state: StateKind
+    origin: Origin | Literal["named"]
+    licence: str
+    disk_bytes: int
+    total_bytes: int | None
     problem: str = ""
+    notes: str = ""
+    drafter: TrainedDrafter | None = None
+    folder: Path | None = None
 
-    @property
-    def method(self) -> str:
-        return self.drafter.method if self.drafter else ""
 
-
-def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, FoundDrafter]:
+def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, ListedDrafter]:
     """Every trained drafter that is here, by name. Of two with one name the user's own wins, then the fetched one.
 
     Reads descriptions and sizes, no weights.
@@ -52,31 +59,11 @@ def found_drafters(catalog: Catalog, methods: Collection[str]) -> dict[str, Foun
     return {one.name: one for one in found}
 
 
-@dataclass(frozen=True)
-class ListedDrafter:
-    """A trained drafter as lists show it, whether it is here or could be fetched.
-
-    `problem` says why it cannot be used, whatever its state; sizes are of all its files.
-    """
-
-    name: str
-    method: str
-    target: str
-    state: StateKind
-    origin: Origin | Literal["named"]
-    licence: str
-    disk_bytes: int
-    total_bytes: int | None
-    problem: str = ""
-    notes: str = ""
-    drafter: TrainedDrafter | None = None
-
-
 def listed_drafters(catalog: Catalog, methods: Collection[str]) -> list[ListedDrafter]:
     """Every trained drafter that is here or that models.toml names. Reads no weights."""
     found = found_drafters(catalog, methods)
     named = [_named(spec, methods) for spec in catalog.drafters.values() if spec.name not in found]
-    return [*named, *(_here(one, catalog.drafters.get(one.name)) for one in found.values())]
+    return [*named, *found.values()]
 
 
 def drafters_of(listed: Collection[ListedDrafter], target: ModelSpec) -> list[ListedDrafter]:
@@ -97,14 +84,6 @@ def _named(spec: DrafterSpec, methods: Collection[str]) -> ListedDrafter:
     return ListedDrafter(
         spec.name, spec.method, spec.target, state.kind, "named", spec.licence, *sizes, problem, spec.notes
     )
-
-
-def _here(found: FoundDrafter, spec: DrafterSpec | None) -> ListedDrafter:
-    size, drafter = bytes_below(found.folder), found.drafter
-    notes = spec.notes if spec and found.origin == "fetched" else ""
-    said = (drafter.method, drafter.target) if drafter else ("", "")
-    licence = drafter.licence if drafter else ""
-    return ListedDrafter(found.name, *said, "ready", found.origin, licence, size, size, found.problem, notes, drafter)
 
 
 def drafters_fitting(
@@ -190,23 +169,26 @@ def _folders(place: Path) -> list[Path]:
         return []
 
 
-def _found(folder: Path, origin: Origin, methods: Collection[str], name: str = "") -> FoundDrafter:
-    name = name or folder.name
+def _found(folder: Path, origin: Origin, methods: Collection[str], name: str = "") -> ListedDrafter:
+    name, size = name or folder.name, bytes_below(folder)
     try:
-        drafter = read_drafter(folder, methods, name)
+        made = read_drafter(folder, methods, name)
     except ConfigError as error:
-        return FoundDrafter(name, folder, origin, None, str(error))
-    return FoundDrafter(name, folder, origin, drafter, _wrong_size(drafter))
+        return ListedDrafter(name, "", "", "ready", origin, "", size, size, str(error), folder=folder)
+    sizes, problem = (size, size), _wrong_size(made)
+    return ListedDrafter(
+        name, made.method, made.target, "ready", origin, made.licence, *sizes, problem, drafter=made, folder=folder
+    )
 
 
-def _fetched(spec: DrafterSpec, methods: Collection[str]) -> FoundDrafter:
+def _fetched(spec: DrafterSpec, methods: Collection[str]) -> ListedDrafter:
     found = _found(model_state.locate(spec), "fetched", methods, spec.name)
     problem = found.problem
-    if found.drafter is not None and found.drafter.method != spec.method:
-        problem = f"its method is {found.drafter.method!r}, and models.toml says {spec.method!r}"
-    return replace(found, problem=problem)
+    if found.drafter is not None and found.method != spec.method:
+        problem = f"its method is {found.method!r}, and models.toml says {spec.method!r}"
+    return replace(found, problem=problem, notes=spec.notes)
 
 
-def _fetchable(catalog: Catalog, target: ModelSpec, found: Mapping[str, FoundDrafter]) -> dict[str, tuple[str, ...]]:
+def _fetchable(catalog: Catalog, target: ModelSpec, found: Mapping[str, ListedDrafter]) -> dict[str, tuple[str, ...]]:
     absent = [spec for spec in catalog.drafters_for(target.name) if spec.name not in found]
     return {method: tuple(s.name for s in absent if s.method == method) for method in {s.method for s in absent}}
