@@ -32,7 +32,7 @@ from specchat.models.cpu_kernels.streamed_weights import (
     packed_layers,
 )
 from specchat.models.decoder.kv_cache import KVCache, zeroed_bytes
-from specchat.models.decoder.network import Pass
+from specchat.models.decoder.network import Network, Pass
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.trimmed_head import TrimmedHead
 from specchat.models.decoder.weight_check import prepared
@@ -70,7 +70,7 @@ class NativeLayer:
         return CLayer(*norms, self.kind, (CProduct * 3)(q, k, v), o, (CProduct * 2)(gate, up), down)
 
 
-class NativeNetwork:
+class NativeNetwork(Network):
     """Weights of 4 bits where the file has them (or 8 throughout), activations of 8 bits with a scale per 32 of a row.
 
     Keys and values are kept in bfloat16. Everything that is not a whole number is added in an order of the row's own,
@@ -79,6 +79,8 @@ class NativeNetwork:
     Attributes:
         streamed: the layers that are read from a file in every pass, and those that stay in memory; None where all do.
     """
+
+    key_interleave = KEYS
 
     def __init__(
         self,
@@ -98,7 +100,6 @@ class NativeNetwork:
         self.precision = precision
         self.device = torch.device("cpu")
         self.kernels = "native"
-        self.key_interleave = KEYS
         self.threads = torch.get_num_threads()
         self._kernels = kernels_for(processor)
         self._source: WeightSource = prepared(source, shape)
@@ -149,10 +150,6 @@ class NativeNetwork:
 
     def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
         return KVCache(layers, max_rows, KEYS, self._kernels, beside)
-
-    @property
-    def unrecorded(self) -> NativeNetwork:
-        return self
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         if self.embedding is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -13,14 +13,12 @@ from torch import Tensor
 
 from specchat.core.device_copy import drawable, picked, to_device
 from specchat.core.reading import HeadOutput, HeadTensors
-from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
+from specchat.core.request import Adapter, HeadNeeds
 from specchat.models.decoder.adapters import Adapted, AdaptedWhere, Factors, checked, paired, sizes_of
 from specchat.models.decoder.fused_ops import PLAIN, FusedOps
-from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.layer_weights import DecoderWeights, Layer
-from specchat.models.decoder.network import Pass, PassSizes, SubLayers, layers_then_head
-from specchat.models.decoder.trimmed_head import torch_trimmed_head
+from specchat.models.decoder.network import Network, Pass, PassSizes, SubLayers
 
 Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(queries, keys, values, mask) → (rows, heads · head_dim).
@@ -98,7 +96,7 @@ class PassTensors:
     texts: Sequence[tuple[int, PassTensors]] = ()
 
 
-class EagerNetwork:
+class EagerNetwork(Network):
     """Fused products, static cache, and attention over the rows there are."""
 
     def __init__(self, weights: DecoderWeights, ops: FusedOps = PLAIN) -> None:
@@ -109,7 +107,6 @@ class EagerNetwork:
         self.device = weights.device
         self.nbytes = weights.nbytes
         self.kernels = "torch"
-        self.key_interleave = 1
         self.threads = torch.get_num_threads()  # torch's own; nothing here changes them
         shape = weights.shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -119,28 +116,15 @@ class EagerNetwork:
         self._adapters: WeakKeyDictionary[Adapter, Factors] = WeakKeyDictionary()
         self.like = torch.empty(shape.kv_heads, shape.head_dim, dtype=weights.activations, device=weights.device)
 
-    def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
-        return KVCache(layers, max_rows, beside=beside)
-
-    @property
-    def unrecorded(self) -> EagerNetwork:
-        return self
-
     def embed(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.embed(list(tokens))
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return self.weights.head_rows(list(tokens))
 
-    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        return torch_trimmed_head(tokens, self.head_rows, self.like, self.shape.epsilon)
-
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         normed = F.rms_norm(hidden, (self.shape.hidden,), self.weights.norm, self.shape.epsilon)
         return HeadTensors(drawable(self.weights.head(normed)))
-
-    def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
-        return layers_then_head(self, running, logsumexp)
 
     def pass_bytes(self, rows: int, seen: int, logits: bool) -> int:
         shape = self.shape

@@ -19,6 +19,7 @@ from specchat.models.decoder.cache_rows import PassPlan
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_hooks import LayerWatch
 from specchat.models.decoder.shape import AttentionKind, Shape
+from specchat.models.decoder.trimmed_head import torch_trimmed_head
 
 
 def windowed(plan: PassPlan, window: int | None) -> Tensor:
@@ -172,7 +173,10 @@ class Pass:
 
 
 class Network(Protocol):
-    """The layers, embedding and head of a decoder. Knows nothing of texts: rows and cache are handed to it."""
+    """The layers, embedding and head of a decoder. Knows nothing of texts: rows and cache are handed to it.
+
+    A network extends it: what is written out here is what most do.
+    """
 
     shape: Shape
     precision: str
@@ -180,7 +184,7 @@ class Network(Protocol):
     nbytes: int
     kernels: str
     """The name of the matrix kernels."""
-    key_interleave: int
+    key_interleave: int = 1
     """Keys of how many rows lie side by side in the cache it is handed."""
     threads: int
     """How many threads it may use, where it has threads of its own."""
@@ -188,12 +192,14 @@ class Network(Protocol):
     @property
     def unrecorded(self) -> Network:
         """The network whose passes may read several texts: itself, unless its own were recorded."""
+        return self
 
     like: Tensor
     """(kv_heads, head_dim), whose format and device the rows of the cache have."""
 
     def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
         """A cache for keys and values of these layers, empty; `beside` is another one of this network."""
+        return KVCache(layers, max_rows, beside=beside)
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         """(n, d) rows in the activations' format."""
@@ -209,6 +215,7 @@ class Network(Protocol):
 
     def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
         """A head of these tokens' rows alone."""
+        return torch_trimmed_head(tokens, self.head_rows, self.like, self.shape.epsilon)
 
     def chunk_scores(self, running: Pass, chunk_tokens: int) -> Tensor:
         """(layers, key heads, chunks) float32 on the host: how well chunks of the rows before a pass's one row answer
@@ -218,11 +225,13 @@ class Network(Protocol):
         heads that share the keys, or of all where there is one for all key heads. Zeros for layers without attention.
         """
 
+    @torch.inference_mode()
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         """The head's output for the rows behind the missing tokens; `logsumexp` as `head` takes it.
 
         It may leave out what `needs` says is not looked at, and compute that if somebody does look at it.
         """
+        return self.head(running.saying(self.run(running)), logsumexp)
 
     def joint_groups(self, passes: Sequence[Pass]) -> list[list[int]]:
         """The places of those that `read_together` computes in one pass, for each such pass.
@@ -239,12 +248,6 @@ class Network(Protocol):
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         """Output of final norm and head for (n, d) states; `logsumexp` is computed only for draft models."""
-
-
-@torch.inference_mode()
-def layers_then_head(network: Network, running: Pass, logsumexp: bool) -> HeadOutput:
-    """`read` in two steps."""
-    return network.head(running.saying(network.run(running)), logsumexp)
 
 
 @dataclass(frozen=True)

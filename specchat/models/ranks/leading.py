@@ -16,13 +16,12 @@ from torch import Tensor
 
 from specchat.core.device_copy import drawable
 from specchat.core.reading import HeadOutput, HeadTensors
-from specchat.core.request import EVERYTHING, Adapter, HeadNeeds, HeadOfSome
+from specchat.core.request import EVERYTHING, Adapter, HeadNeeds
 from specchat.errors import ModelError, RanksLost
 from specchat.models.decoder.adapters import checked, sizes_of
 from specchat.models.decoder.kv_cache import KVCache
-from specchat.models.decoder.network import Pass, layers_then_head
+from specchat.models.decoder.network import Network, Pass
 from specchat.models.decoder.shape import Shape
-from specchat.models.decoder.trimmed_head import torch_trimmed_head
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.ranks import plan as p
 from specchat.models.ranks.group import Group
@@ -148,7 +147,7 @@ class _Holder:
     """Lives as long as a network that the ranks hold."""
 
 
-class LeadingNetwork:
+class LeadingNetwork(Network):
     """A decoder's layers over several ranks, as a `Network`: what it computes the others compute at the same time.
 
     Attributes:
@@ -166,16 +165,12 @@ class LeadingNetwork:
         self.shape = inner.whole
         self.precision, self.device, self.nbytes = inner.precision, inner.device, inner.nbytes
         self.kernels = f"torch, {ranks.size} ranks"
-        self.key_interleave, self.threads, self.like = 1, inner.threads, inner.like
+        self.threads, self.like = inner.threads, inner.like
         self._source = source
         self._adapters: WeakKeyDictionary[Adapter, int] = WeakKeyDictionary()
 
     def new_cache(self, layers: Collection[int], max_rows: int, beside: KVCache | None = None) -> KVCache:
         return LeadingCache(self, layers, max_rows, beside)
-
-    @property
-    def unrecorded(self) -> LeadingNetwork:
-        return self
 
     def embed(self, tokens: Sequence[int]) -> Tensor:
         if not tokens:
@@ -185,10 +180,6 @@ class LeadingNetwork:
 
     def head_rows(self, tokens: Sequence[int]) -> Tensor:
         return head_rows(self._source, self.shape.tied, tokens)
-
-    def trimmed_head(self, tokens: Sequence[int]) -> HeadOfSome:
-        """Of the first rank alone, which has the states of all rows."""
-        return torch_trimmed_head(tokens, self.head_rows, self.like, self.shape.epsilon)
 
     def head(self, hidden: Tensor, logsumexp: bool = False) -> HeadOutput:
         hidden = hidden.to(self.like)
@@ -201,7 +192,7 @@ class LeadingNetwork:
     @torch.inference_mode()
     def read(self, running: Pass, logsumexp: bool = False, needs: HeadNeeds = EVERYTHING) -> HeadOutput:
         if running.extra_rows and not any(row.says for row in running.extra_rows):
-            return layers_then_head(self, running, logsumexp)
+            return super().read(running, logsumexp)
         with self._computing(running, head=True) as ours:
             return self._gathered(self.inner.run(ours)[running.plan.missing :])
 
