@@ -72,7 +72,7 @@ def creating(file: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-_UNFINISHED, _LOCK = ".unfinished-", ".lock"
+UNFINISHED, _LOCK = ".unfinished-", ".lock"
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
     """
     if not folder.parent.exists():
         private_dir(folder.parent)
-    handle, lock = tempfile.mkstemp(prefix=_UNFINISHED, suffix=_LOCK, dir=folder.parent)
+    handle, lock = tempfile.mkstemp(prefix=UNFINISHED, suffix=_LOCK, dir=folder.parent)
     os.close(handle)
     around = Path(lock.removesuffix(_LOCK))
     try:
@@ -102,7 +102,7 @@ def unfinished(folder: Path) -> Iterator[Path]:
 
 def remove_unfinished(place: Path) -> None:
     """Remove the `unfinished` folders that killed programs left in a place: those whose lock nobody holds."""
-    for around in place.glob(f"{_UNFINISHED}*/"):
+    for around in place.glob(f"{UNFINISHED}*/"):
         lock = around.with_name(around.name + _LOCK)
         with suppress(OSError):  # TimeoutError, where the lock is held, is of this kind
             with locked(lock, 0):

@@ -5,14 +5,13 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 
 import pytest
 import tokenizers
 from tiny_models import TEMPLATE, tiny_gguf
 
 from specchat.config import cache_dir
+from specchat.config.kept_files import locked
 from specchat.errors import WeightsError
 from specchat.models.model_loading import load_tokenizer
 from specchat.models.weights import transformers_cache as module
@@ -68,13 +67,14 @@ def test_a_damaged_folder_is_made_anew(damage, file):
 
 
 def test_what_a_killed_program_left_goes_and_what_a_running_one_writes_stays(file):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    for name in (f"a-1.{dead.pid}.new", f"a-2.{dead.pid}.old", f"a-3.{os.getpid()}.new", f"a-4.{10**30}.new"):
-        (cache_dir() / "converted" / name).mkdir(parents=True)
-        (cache_dir() / "converted" / name / "tokenizer.json").write_text("{")
-    folder = converted_folder(file)
-    assert entries() == {folder.name, f"a-3.{os.getpid()}.new"}
+    converted = cache_dir() / "converted"
+    for name in (f"a-1.{os.getpid()}.new", ".unfinished-dead", ".unfinished-running"):
+        (converted / name).mkdir(parents=True)
+        (converted / name / "tokenizer.json").write_text("{")
+    (converted / ".unfinished-dead.lock").touch()
+    with locked(converted / ".unfinished-running.lock", 0):
+        folder = converted_folder(file)
+    assert entries() == {folder.name, ".unfinished-running", ".unfinished-running.lock"}
 
 
 def test_folders_of_files_that_are_gone_go_when_another_is_made(file, tmp_path):

@@ -8,7 +8,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config.directories import cache_dir, private_dir
-from specchat.config.kept_files import is_running, put_on_disk, replacing
+from specchat.config.kept_files import UNFINISHED, put_on_disk, remove_unfinished, replacing, unfinished
 from specchat.errors import DamagedWeights, WeightsError
 from specchat.models.weights.config_file import CONFIG, GGUF_NAMES, is_name, read_config, read_object, read_whole
 from specchat.models.weights.families import GGUF_FAMILIES
@@ -84,12 +83,12 @@ def _convert(path: Path, folder: Path, header: GgufHeader) -> None:
     elif yarn:  # transformers reads no rotation but the plain one in such files
         config.rope_parameters = {**config.rope_parameters, **yarn}
 
-    def write(unfinished: Path) -> None:
-        tokenizer.save_pretrained(unfinished)
+    def write(made: Path) -> None:
+        tokenizer.save_pretrained(made)
         if said is None:
-            config.save_pretrained(unfinished)
+            config.save_pretrained(made)
         else:
-            (unfinished / CONFIG).write_text(json.dumps(said), encoding="utf-8")
+            (made / CONFIG).write_text(json.dumps(said), encoding="utf-8")
 
     try:
         private_dir(folder.parent)
@@ -111,8 +110,6 @@ def _says_full(error: Exception) -> bool:
 _CONTENTS = "specchat_contents.json"
 """Says of which file a folder was made, and of every file in it the hash."""
 
-_UNFINISHED = re.compile(r"\.(\d+)\.(new|old)$")
-
 
 def is_whole(folder: Path) -> bool:
     """Whether the folder holds, byte for byte, what was written to it."""
@@ -131,26 +128,20 @@ def make_folder(folder: Path, source: Path, write: Callable[[Path], None]) -> No
     Raises:
         OSError: the disk does not take it, or whatever `write` raises.
     """
-    _remove_leftovers(folder, source)
-    unfinished, aside = (folder.with_name(f"{folder.name}.{os.getpid()}.{which}") for which in ("new", "old"))
-    _remove(unfinished)
-    try:
-        unfinished.mkdir(mode=0o700)
-        write(unfinished)
-        about = {"source": os.path.abspath(source), "files": _hashes(unfinished)}
-        (unfinished / _CONTENTS).write_bytes(json.dumps(about).encode())
-        for file in unfinished.rglob("*"):
+    _remove_unneeded(folder, source)
+    with unfinished(folder) as made:
+        write(made)
+        about = {"source": os.path.abspath(source), "files": _hashes(made)}
+        (made / _CONTENTS).write_bytes(json.dumps(about).encode())
+        for file in made.rglob("*"):
             file.chmod(0o700 if file.is_dir() else 0o600)
             if not file.is_dir():
                 put_on_disk(file)
         if is_whole(folder):  # another program was quicker
             return
         with suppress(FileNotFoundError):
-            os.replace(folder, aside)
-        os.replace(unfinished, folder)
-    finally:
-        _remove(unfinished)
-        _remove(aside)
+            os.replace(folder, made.with_name("before"))  # which goes with all that is unfinished
+        os.replace(made, folder)
 
 
 def _hashes(folder: Path) -> dict[str, str]:
@@ -170,13 +161,12 @@ def _hash(file: Path, size: int, mtime_ns: int) -> str:
     return hashlib.blake2b(read_whole(file), digest_size=16).hexdigest()
 
 
-def _remove_leftovers(folder: Path, source: Path) -> None:
+def _remove_unneeded(folder: Path, source: Path) -> None:
     """Remove what nobody needs beside the folder that is to be made of this file."""
+    remove_unfinished(folder.parent)
     for entry in folder.parent.iterdir():
-        found = _UNFINISHED.search(entry.name)
-        if entry == folder or (is_running(int(found[1])) if found else _is_of_another(entry, source)):
-            continue
-        _remove(entry)
+        if entry != folder and not entry.name.startswith(UNFINISHED) and not _is_of_another(entry, source):
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _is_of_another(folder: Path, source: Path) -> bool:
@@ -186,15 +176,6 @@ def _is_of_another(folder: Path, source: Path) -> bool:
     except WeightsError:
         return False
     return isinstance(its, str) and "\0" not in its and its != os.path.abspath(source) and os.path.exists(its)
-
-
-def _remove(entry: Path) -> None:
-    """Remove a folder with all that it holds, or a file, as far as the system lets it go."""
-    if entry.is_dir() and not entry.is_symlink():
-        shutil.rmtree(entry, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            entry.unlink(missing_ok=True)
 
 
 _FORM = 2
