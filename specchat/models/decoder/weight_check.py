@@ -34,13 +34,21 @@ def check_weights(source: WeightSource, shape: Shape) -> None:
     Raises:
         DamagedModel: a tensor is missing, has other sizes or holds no numbers; names the tensor and its file.
     """
-    check = _Check(shape, source)
-    check.matrix("embed")
-    if not shape.tied:
-        check.matrix("head")
-    check.vector("norm", None, shape.hidden)
+    for name in ("embed", *(() if shape.tied else ("head",)), "norm"):
+        _check(source, shape, name, None)
     for layer in range(shape.layers):
-        check.layer(layer)
+        for name in ("input_norm", "mlp_norm"):
+            _check(source, shape, name, layer)
+        for norms, demanded in ((_HEAD_NORMS, False), (_POST_NORMS, shape.post_norms)):
+            if _all_or_none(source, norms, layer, "weight") or demanded:
+                for name in norms:
+                    _check(source, shape, name, layer)
+        for names in _JOINED:
+            for name in names:
+                _check(source, shape, name, layer)
+            if _all_or_none(source, names, layer, "bias"):
+                for name in names:
+                    _check(source, shape, name, layer, "bias")
 
 
 def not_finite(source: WeightSource, name: str, layer: int | None, part: str = "weight") -> DamagedModel:
@@ -48,55 +56,33 @@ def not_finite(source: WeightSource, name: str, layer: int | None, part: str = "
     return DamagedModel(f"{source.about(name, layer, part).label} holds numbers that are not finite")
 
 
-class _Check:
-    """One source against one shape."""
+def _check(source: WeightSource, shape: Shape, name: str, layer: int | None, part: str = "weight") -> None:
+    """Refuse one tensor of other sizes. Norms and biases are few numbers: they are read, and must be finite."""
+    about, expected = source.about(name, layer, part), _sizes(shape, name)[: 1 if part == "bias" else None]
+    if about.sizes is None:
+        raise DamagedModel(f"{about.label} is missing")
+    if about.sizes != expected:
+        raise DamagedModel(
+            f"{about.label} has {_written(about.sizes)} weights, its configuration says {_written(expected)}"
+        )
+    if about.strange:
+        raise DamagedModel(f"{about.label} is in format {about.strange}, from which no weights can be read")
+    if len(expected) == 1 and not bool(source.dense(name, layer, part).isfinite().all()):
+        raise not_finite(source, name, layer, part)
 
-    def __init__(self, shape: Shape, source: WeightSource) -> None:
-        self._shape = shape
-        self._source = source
 
-    def layer(self, layer: int) -> None:
-        self.vector("input_norm", layer, self._shape.hidden)
-        self.vector("mlp_norm", layer, self._shape.hidden)
-        if self._all_or_none(_HEAD_NORMS, layer, "weight"):
-            for name in _HEAD_NORMS:
-                self.vector(name, layer, self._shape.head_dim)
-        if self._all_or_none(_POST_NORMS, layer, "weight") or self._shape.post_norms:
-            for name in _POST_NORMS:
-                self.vector(name, layer, self._shape.hidden)
-        for names in _JOINED:
-            for name in names:
-                self.matrix(name, layer)
-            if self._all_or_none(names, layer, "bias"):
-                for name in names:
-                    self.vector(name, layer, self._shape.matrix(name)[0], "bias")
+def _sizes(shape: Shape, name: str) -> tuple[int, ...]:
+    if name in _HEAD_NORMS:
+        return (shape.head_dim,)
+    return (shape.hidden,) if name.endswith("norm") else shape.matrix(name)
 
-    def matrix(self, name: str, layer: int | None = None) -> None:
-        self._sizes(name, layer, "weight", self._shape.matrix(name))
 
-    def vector(self, name: str, layer: int | None, size: int, part: str = "weight") -> None:
-        """Norms and biases are few numbers: they are read, and must be finite."""
-        self._sizes(name, layer, part, (size,))
-        if not bool(self._source.dense(name, layer, part).isfinite().all()):
-            raise not_finite(self._source, name, layer, part)
-
-    def _sizes(self, name: str, layer: int | None, part: str, expected: tuple[int, ...]) -> None:
-        about = self._source.about(name, layer, part)
-        if about.sizes is None:
-            raise DamagedModel(f"{about.label} is missing")
-        if about.sizes != expected:
-            raise DamagedModel(
-                f"{about.label} has {_written(about.sizes)} weights, its configuration says {_written(expected)}"
-            )
-        if about.strange:
-            raise DamagedModel(f"{about.label} is in format {about.strange}, from which no weights can be read")
-
-    def _all_or_none(self, names: tuple[str, ...], layer: int, part: str) -> bool:
-        there = [self._source.has(name, layer, part) for name in names]
-        if any(there) and not all(there):
-            missing = self._source.about(names[there.index(False)], layer, part)
-            raise DamagedModel(f"{missing.label} is missing, which its neighbours have")
-        return all(there)
+def _all_or_none(source: WeightSource, names: tuple[str, ...], layer: int, part: str) -> bool:
+    there = [source.has(name, layer, part) for name in names]
+    if any(there) and not all(there):
+        missing = source.about(names[there.index(False)], layer, part)
+        raise DamagedModel(f"{missing.label} is missing, which its neighbours have")
+    return all(there)
 
 
 def _written(sizes: tuple[int, ...]) -> str:
