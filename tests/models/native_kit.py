@@ -50,4 +50,4 @@ class FourBitSource(TensorSource):
     def _rounded(self, name, layer):
         weight = self.dense(name, layer)
         kind = GGMLQuantizationType.Q4_0 if layer % 2 else GGMLQuantizationType.Q4_1
-        return StoredTensor(name, weight.shape, kind, quantize(weight.numpy(), kind))
+        return StoredTensor(weight.shape, kind, quantize(weight.numpy(), kind))

@@ -218,7 +218,7 @@ def test_a_split_model_is_the_model_of_its_parts(tmp_path):
     names = [tensor.name for tensor in read_header(whole).tensors]
     assert sorted(names) == sorted(tensor.name for tensor in read_header(parts[0]).tensors)
     for name in names:
-        assert several.tensor(name).dense().equal(one.tensor(name).dense())
+        assert several.tensors[name].dense().equal(one.tensors[name].dense())
     assert describe_model(parts[0]).parameters == describe_model(whole).parameters
     logits = []
     for path in (whole, parts[0]):

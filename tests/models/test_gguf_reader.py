@@ -41,16 +41,16 @@ def test_the_header_and_plain_tensors_are_read(tmp_path, weights):
     assert reader.metadata["general.architecture"] == "llama"
     assert reader.metadata["test.text"] == "héllo"
     assert reader.metadata["test.number"] == 0.5
-    assert torch.equal(reader.tensor("a").dense(), torch.from_numpy(weights))
-    assert torch.equal(reader.tensor("b").dense(), torch.from_numpy(weights[0]))
-    assert "a" in reader
-    assert "c" not in reader
+    assert torch.equal(reader.tensors["a"].dense(), torch.from_numpy(weights))
+    assert torch.equal(reader.tensors["b"].dense(), torch.from_numpy(weights[0]))
+    assert "a" in reader.tensors
+    assert "c" not in reader.tensors
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_four_bit_numbers_are_the_files_own(tmp_path, weights, kind):
     packed = quantize(weights, kind)
-    stored = GgufReader(written(tmp_path, a=(packed, kind))).tensor("a")
+    stored = GgufReader(written(tmp_path, a=(packed, kind))).tensors["a"]
     expected = torch.from_numpy(dequantize(packed, kind))
     assert torch.equal(stored.dense(), expected)
     assert_groups_give(stored.groups(), expected)
@@ -61,7 +61,7 @@ def test_blocks_of_256_are_unpacked_with_their_six_bit_scales(tmp_path):
     blocks = random.integers(0, 256, (4, 2, 144), dtype=np.uint8)
     blocks[..., :4] = np.array([0.03, 0.02], np.float16).view(np.uint8)  # factors that are finite numbers
     packed = blocks.reshape(4, 288)
-    stored = GgufReader(written(tmp_path, a=(packed, GGMLQuantizationType.Q4_K))).tensor("a")
+    stored = GgufReader(written(tmp_path, a=(packed, GGMLQuantizationType.Q4_K))).tensors["a"]
     assert_groups_give(stored.groups(), torch.from_numpy(dequantize(packed, GGMLQuantizationType.Q4_K)))
 
 
@@ -75,7 +75,7 @@ def random_q6_k(rows, length):
 @pytest.mark.parametrize("rows", [3, 4000])
 def test_weights_of_six_bits_are_those_of_gguf_to_the_bit_however_many_are_unpacked(tmp_path, rows):
     packed, kind = random_q6_k(rows, 1024), GGMLQuantizationType.Q6_K
-    stored = GgufReader(written(tmp_path, a=(packed, kind))).tensor("a")
+    stored = GgufReader(written(tmp_path, a=(packed, kind))).tensors["a"]
     assert torch.equal(stored.dense(), torch.from_numpy(dequantize(packed, kind)))
 
 
@@ -92,7 +92,7 @@ class _Operations(TorchDispatchMode):
 @pytest.mark.parametrize("rows", [3, 30000])
 def test_a_table_is_unpacked_without_torchs_threads_which_would_wait_for_each_other(tmp_path, rows):
     blocks = np.zeros((rows, 288), np.uint8)
-    stored = GgufReader(written(tmp_path, a=(blocks, GGMLQuantizationType.Q4_K))).tensor("a")
+    stored = GgufReader(written(tmp_path, a=(blocks, GGMLQuantizationType.Q4_K))).tensors["a"]
     with _Operations() as operations:
         stored.dense()
     assert operations.count <= 3, "twenty for every megabyte cost twice the processor time"
@@ -109,12 +109,12 @@ def assert_groups_give(groups, expected):
 def test_other_formats_have_no_four_bit_numbers(tmp_path, weights):
     kind = GGMLQuantizationType.Q8_0
     reader = GgufReader(written(tmp_path, a=(quantize(weights, kind), kind)))
-    assert reader.tensor("a").groups() is None
+    assert reader.tensors["a"].groups() is None
 
 
 def test_single_rows_are_the_rows_of_the_whole(tmp_path, weights):
     kind = GGMLQuantizationType.Q8_0
-    stored = GgufReader(written(tmp_path, a=(quantize(weights, kind), kind))).tensor("a")
+    stored = GgufReader(written(tmp_path, a=(quantize(weights, kind), kind))).tensors["a"]
     assert torch.equal(stored.rows([4, 1, 4]), stored.dense()[[4, 1, 4]])
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specchat.compiled.machine import usable_cores
 from specchat.errors import DamagedWeights
-from specchat.models.weights.gguf_header import FACTORS, FORMATS, FOUR_BIT, TensorHeader, map_parts, read_header
+from specchat.models.weights.gguf_header import FACTORS, FORMATS, FOUR_BIT, map_parts, read_header
 from specchat.models.weights.grouped_codes import unpacked
 from specchat.models.weights.weight_source import ALL_ROWS, FourBit, RowChoice, StoredRows, TensorFacts, WeightSource
 
@@ -36,7 +36,6 @@ class StoredTensor:
         data: (rows, bytes per row) uint8, a view of the file.
     """
 
-    name: str
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
     data: np.ndarray[Any, np.dtype[np.uint8]]
@@ -69,37 +68,24 @@ class GgufReader:
         from gguf import GGMLQuantizationType
 
         header = read_header(path)
-        self.path = path
-        self.metadata = header.metadata
+        self.path, self.metadata = path, header.metadata
         self._mapped = map_parts(header)
         starts = zip(self._mapped, header.parts, strict=True)
         data = [np.frombuffer(mapped, dtype=np.uint8)[part.start :] for mapped, part in starts]
+        self.tensors: dict[str, StoredTensor] = {}
         try:
-            self._tensors = {
-                tensor.name: _stored(tensor, GGMLQuantizationType(tensor.kind), data[tensor.part][tensor.offset :])
-                for tensor in header.tensors
-            }
+            for tensor in header.tensors:
+                own = data[tensor.part][tensor.offset : tensor.offset + tensor.nbytes]
+                rows = own.reshape(math.prod(tensor.shape[:-1]), -1)
+                self.tensors[tensor.name] = StoredTensor(tensor.shape, GGMLQuantizationType(tensor.kind), rows)
         except ValueError as error:  # a format that the installed package is too old for
             raise DamagedWeights(f"{path} cannot be read: {error}") from None
-
-    def tensor(self, name: str) -> StoredTensor:
-        return self._tensors[name]
 
     def let_go(self) -> None:
         """Give the memory of the pages read so far back to the system; they are read again when needed."""
         if hasattr(mmap, "MADV_DONTNEED"):
             for mapped in self._mapped:
                 mapped.madvise(mmap.MADV_DONTNEED)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-
-def _stored(
-    tensor: TensorHeader, kind: GGMLQuantizationType, data: np.ndarray[Any, np.dtype[np.uint8]]
-) -> StoredTensor:
-    rows = math.prod(tensor.shape[:-1])
-    return StoredTensor(tensor.name, tensor.shape, kind, data[: tensor.nbytes].reshape(rows, -1))
 
 
 _AT_ONCE = 1 << 20
@@ -165,28 +151,28 @@ class GgufSource(WeightSource):
         self._row_of: dict[int, int] = {}  # words come back, and unpacking a row takes longer than finding it
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
-        tensor = self._file.tensor(self._name(name, layer, "weight"))
+        tensor = self._file.tensors[self._name(name, layer, "weight")]
         return StoredRows(int(tensor.kind), tensor.data, tensor.shape[-1])
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
-        tensor = self._file.tensor(self._name(name, layer, part))
+        tensor = self._file.tensors[self._name(name, layer, part)]
         return tensor.dense() if rows == ALL_ROWS else tensor.rows(rows)
 
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         stored = self._name(name, layer, part)
         label = f"{self._file.path}: tensor {stored}"
-        if stored not in self._file:
+        if stored not in self._file.tensors:
             return TensorFacts(label, None)
-        tensor = self._file.tensor(stored)
+        tensor = self._file.tensors[stored]
         known = FORMATS[int(tensor.kind)]
         return TensorFacts(label, tensor.shape, "" if known.holds_weights else known.name)
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
-        return self._file.tensor(self._name(name, layer, "weight")).groups()
+        return self._file.tensors[self._name(name, layer, "weight")].groups()
 
     @cached_property
     def _embedding(self) -> StoredTensor:
-        return self._file.tensor(self._name("embed", None, "weight"))
+        return self._file.tensors[self._name("embed", None, "weight")]
 
     def embed(self, ids: list[int]) -> Tensor:
         if len(ids) > _EMBEDDED_ROWS:
@@ -208,7 +194,7 @@ class GgufSource(WeightSource):
 
     def rotation_factors(self) -> Tensor | None:
         """(head_dim / 2,) what the rotation's angles per position are divided by, None where they are not."""
-        return self._file.tensor(FACTORS).dense() if FACTORS in self._file else None
+        return self._file.tensors[FACTORS].dense() if FACTORS in self._file.tensors else None
 
     def let_go(self) -> None:
         self._file.let_go()
