@@ -173,7 +173,7 @@ def load_model(
         converting = 0 if path.is_dir() or is_converted(path) else _CONVERTING_BYTES
         check_memory(spec, path, device, least if wanted == "auto" else wanted, converting, limit, streams)
     try:
-        folder, config = known_config(path)
+        folder, config = open_config(path) if backend == "transformers" else known_config(path)
         why_not = unsupported(config)
         if why_not is not None and steps_in(backend, path, cards=cards):
             return _through_llama(spec, path, say, beside, cards)

@@ -174,6 +174,15 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
     assert remembered_config(folder) is None
 
 
+def test_transformers_runs_what_our_own_decoder_ran_before(tmp_path):
+    folder = tiny_folder(tmp_path / "model")
+    spec, here = ModelSpec("m", (PathSource(folder),)), torch.device("cpu")
+    kernels = [
+        load_model(spec, folder, here, "float32", backend=backend).kernels for backend in ("own", "transformers")
+    ]
+    assert kernels == ["torch", "transformers"]
+
+
 def test_a_model_is_loaded_again_without_what_transformers_needs_for_configurations(preloaded, tmp_path):
     folder = tiny_folder(tmp_path / "model")
     first = load_model(ModelSpec("m", (PathSource(folder),)), folder, torch.device("cpu"), "int4", kernels="torch")
