@@ -30,7 +30,7 @@ from specchat.models.decoder.recorded_network import cuda_network
 from specchat.models.decoder.shape import Shape, said_by, unsupported
 from specchat.models.machine import available_bytes, choose_precision, keeps_bits, multiplies
 from specchat.models.weights.config_file import CONFIG, read_config
-from specchat.models.weights.families import FAMILIES, Family
+from specchat.models.weights.families import FAMILIES
 from specchat.models.weights.foreign_code import first_line, library_error, one_line
 from specchat.models.weights.gguf_header import read_header, rotation_scaling
 from specchat.models.weights.gguf_source import GgufSource
@@ -200,10 +200,7 @@ def load_model(
         say("weights")
         if why_not is None:
             remember_config(folder, config, tokenizer)
-            family = FAMILIES[config.model_type]
-            with said_by(path):
-                shape = Shape.of(config)
-            source, shape = open_weights(path, shape, family)
+            source, shape = open_weights(path, config)
             asked = wanted == "int4" and path.is_dir()  # of weights of more bits; on a processor they have 8 then
             rounds = precision == "int4" and (guesses or (asked and device.type != "cpu"))
             source = AdjustedSource(source, rounds=True) if rounds else source
@@ -221,7 +218,7 @@ def load_model(
                 why_slow = (*network.inner.notes, f"{spec.name} is shared out over {len(shared)} ranks: {told}")
             decoder = Decoder(network, context_tokens, drafts, name=spec.name)
             model: Model = decoder
-            opened = partial(open_weights, path, shape, family)
+            opened = partial(open_weights, path, config)
             narrower = partial(_narrower_network, precision, device, kernels)
             prunable = None if drafts or ranks is not None else PrunableFile(decoder, opened, narrower)
             weight_bytes, multiplied_by = network.nbytes, network.kernels
@@ -277,15 +274,17 @@ def _through_llama(
     return Loaded(spec.name, model, tokenizer, ends, weights.nbytes, weights.format, LLAMA, notes, folder)
 
 
-def open_weights(path: Path, shape: Shape, family: Family) -> tuple[WeightSource, Shape]:
+def open_weights(path: Path, config: Any) -> tuple[WeightSource, Shape]:
     """The weights of a GGUF file or a folder, and the shape with what only a GGUF file says of its rotation.
 
     Raises:
         WeightsError: a file cannot be read.
-        ModelError: the file's rotation does not fit the shape.
+        ModelError: numbers of the configuration, or the file's rotation, do not go together.
     """
+    with said_by(path):
+        shape = Shape.of(config)
     if not path.is_file():
-        return TensorSource.of_folder(path, family), shape
+        return TensorSource.of_folder(path, FAMILIES[config.model_type]), shape
     source = GgufSource(path)
     with said_by(path):
         slower = shape.rotated_slower(rotation_scaling(read_header(path)).linear, source.rotation_factors())
@@ -302,9 +301,7 @@ def own_weights(name: str, path: Path) -> tuple[WeightSource, Shape]:
     _, config = known_config(path)
     if why_not := unsupported(config):
         raise ModelError(f"{name} is not run by our own decoder: {why_not}")
-    with said_by(path):
-        shape = Shape.of(config)
-    return open_weights(path, shape, FAMILIES[config.model_type])
+    return open_weights(path, config)
 
 
 def can_stream(spec: ModelSpec, path: Path, device: torch.device, wanted: str, kernels: str, backend: str) -> bool:

@@ -9,7 +9,6 @@ from specchat.config import ModelSpec
 from specchat.errors import ModelError
 from specchat.models.decoder.shape import AttentionKind, Shape
 from specchat.models.model_loading import load_model, open_config, open_weights
-from specchat.models.weights.families import LLAMA
 from specchat.models.weights.gguf_header import FACTORS
 from specchat.models.weights.model_files import describe_model
 from tests.tiny_models import CONFIG, HEAD_DIM, tiny_gguf
@@ -25,7 +24,7 @@ LLAMA_3 = {
 
 def shape_of(path):
     _, config = open_config(path)
-    return open_weights(path, Shape.of(config), LLAMA)[1]
+    return open_weights(path, config)[1]
 
 
 def frequencies(rotation):

@@ -208,9 +208,6 @@ class RememberedConfig:
         """Itself: there are no other parts."""
         return self
 
-    def standardize_rope_params(self) -> None:
-        """Nothing: transformers did that before it was kept. Its formulas of rotations ask for it."""
-
 
 def remembered_config(folder: Path) -> RememberedConfig | None:
     """The configuration that was kept for a folder's files; None where there is none that can be used."""
