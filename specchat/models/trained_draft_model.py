@@ -95,16 +95,10 @@ class LayersBetween(AdjustedSource):
         values = super().dense(name, part=part, rows=rows)
         return values * self._norm[rows] if name == "norm" else values
 
-    def outputs(self, name: str, layer: int | None = None) -> int:
-        return super().outputs(name) if layer is None else len(self._weight(name, layer))
-
-    def has(self, name: str, layer: int | None = None, part: str = "weight") -> bool:
-        return super().has(name, part=part) if layer is None else self._known.has(name, layer, part)
-
     def about(self, name: str, layer: int | None = None, part: str = "weight") -> TensorFacts:
         if layer is None:
             return super().about(name, part=part)
-        sizes = tuple(self._weight(name, layer).shape) if self.has(name, layer, part) else None
+        sizes = tuple(self._weight(name, layer).shape) if self._known.has(name, layer, part) else None
         return TensorFacts(f"{self._place}: tensor layers.{layer}.{name}", sizes)
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:

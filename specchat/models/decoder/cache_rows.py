@@ -134,7 +134,7 @@ class Rows:
         """
         missing = self.rewind(tokens)
         if len(missing) <= LAZY_TOKENS:
-            self.put_off(missing)
+            self._missing = missing
             return
         done = 0
         while done < len(missing):
@@ -144,11 +144,6 @@ class Rows:
             done += len(chunk)
             if on_chunk is not None:
                 on_chunk(done, len(missing))
-
-    def put_off(self, missing: list[int]) -> None:
-        """Read these prefix tokens together with the next tree."""
-        assert len(missing) <= LAZY_TOKENS, "a long prefix is read in passes of its own"
-        self._missing = missing
 
     def plan_prefix(self, tokens: list[int]) -> PassPlan:
         """A pass that reads more prefix. Call `prefix_read` when it is done."""

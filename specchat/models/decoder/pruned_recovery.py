@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.models.decoder.adapters import Factors
-from specchat.models.decoder.differentiable_layer import DifferentiableLayer
+from specchat.models.decoder.differentiable_layer import NO_FACTORS, DifferentiableLayer
 from specchat.models.decoder.shape import Shape
 from specchat.models.weights.weight_source import WeightSource
 
@@ -45,10 +45,10 @@ def recovery(
     optimiser = torch.optim.AdamW([part for pair in factors.values() for part in pair], lr=_RATE, weight_decay=_DECAY)
     count = max(1, len(texts) // _HELD_OUT)
     learnt, held_out = texts[:-count], texts[-count:]
-    least = head((yield from _forward(shape, source, held_out, {}))[-1], held_out)[0]
+    least = head((yield from states_of(shape, source, held_out))[-1], held_out)[0]
     best: Factors = {}
     for step in range(1, steps + 1):
-        inputs = yield from _forward(shape, source, learnt, factors)
+        inputs = yield from states_of(shape, source, learnt, factors)
         gradient = head(inputs.pop(), learnt)[1] / learnt[:, 1:].numel()
         yield None
         for index in reversed(range(shape.layers)):
@@ -65,7 +65,7 @@ def recovery(
         optimiser.step()
         if step % _BETWEEN and step < steps:
             continue
-        loss = head((yield from _forward(shape, source, held_out, factors))[-1], held_out)[0]
+        loss = head((yield from states_of(shape, source, held_out, factors))[-1], held_out)[0]
         if loss < least:
             least = loss
             best = {place: (down.detach().clone(), up.detach().clone()) for place, (down, up) in factors.items()}
@@ -79,10 +79,10 @@ def _begun(outputs: int, inputs: int, made: torch.Generator) -> tuple[Tensor, Te
     return down.requires_grad_(), torch.zeros(outputs, rank).requires_grad_()
 
 
-def _forward(
-    shape: Shape, source: WeightSource, texts: Tensor, factors: Factors
+def states_of(
+    shape: Shape, source: WeightSource, texts: Tensor, factors: Factors = NO_FACTORS
 ) -> Generator[None, None, list[Tensor]]:
-    """The states before every layer, and after the last one."""
+    """The states of texts before every layer, and after the last one; None after every layer."""
     inputs = [source.embed(texts.flatten().tolist()).view(*texts.shape, -1).float()]
     for index in range(shape.layers):
         with torch.no_grad():

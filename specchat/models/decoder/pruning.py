@@ -21,7 +21,7 @@ from specchat.models.decoder.adapters import Factors, checked, sizes_of
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.differentiable_layer import NO_FACTORS, NORMS, READERS, WRITERS, DifferentiableLayer, Gates
 from specchat.models.decoder.network import Network
-from specchat.models.decoder.pruned_recovery import recovery, recovery_bytes
+from specchat.models.decoder.pruned_recovery import recovery, recovery_bytes, states_of
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import prepared
 from specchat.models.weights.weight_source import (
@@ -264,12 +264,7 @@ def taylor_ranking(shape: Shape, source: WeightSource, texts: Tensor) -> Iterato
     channel's group, summed over that of a dimension).
     """
     heads, channels = torch.zeros(shape.layers, shape.heads), torch.zeros(shape.layers, shape.inner)
-    inputs = [source.embed(texts.flatten().tolist()).view(*texts.shape, -1).float()]
-    for index in range(shape.layers):
-        with torch.no_grad():
-            inputs.append(DifferentiableLayer(shape, source, index)(inputs[-1]))
-        source.let_go()
-        yield None
+    inputs = yield from states_of(shape, source, texts)
     _, gradient, of_head = head_loss(shape, source, inputs.pop(), texts)
     dimensions = of_head.abs().sum(dim=0)  # of the last norm; what it writes the head alone reads
     yield None

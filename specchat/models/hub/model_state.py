@@ -10,13 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from specchat.config import (
-    DrafterSpec,
-    ModelFile,
-    PathSource,
-    WeightsSpec,
-    cache_dir,
-)
+from specchat.config import DrafterSpec, ModelFile, PathSource, WeightsSpec, cache_dir
 from specchat.config.kept_files import read_json, write_whole
 from specchat.config.values import COMPANION_SUFFIXES, WEIGHT_SUFFIXES, gguf_parts
 from specchat.errors import DamagedWeights, WeightsError, os_errors_as

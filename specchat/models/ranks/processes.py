@@ -73,29 +73,20 @@ def start_here(devices: Sequence[str], threads: int, cancelled: Callable[[], boo
             time.sleep(_POLL_S)
 
     try:
-        wait_for_all(lambda: store.check([there(rank) for rank in range(1, size)]), lambda: death(0), cancelled)
+        until = time.monotonic() + STARTING_S
+        while not store.check([there(rank) for rank in range(1, size)]):
+            if told := death(0):
+                raise RanksLost(told)
+            if cancelled():
+                raise RanksLost("stopped before all ranks were there")
+            if time.monotonic() > until:
+                raise RanksLost(f"not all ranks were there after {STARTING_S:.0f} s")
+            time.sleep(_POLL_S)
         group = Group(store, 0, size)
         return Ranks(group, devices, end, death, [process.pid for process in processes])
     except BaseException:
         end()
         raise
-
-
-def wait_for_all(all_there: Callable[[], bool], death: Callable[[], str], cancelled: Callable[[], bool]) -> None:
-    """Return once the other ranks are there.
-
-    Raises:
-        RanksLost: one of them has ended, or they are not there in time, or nobody waits any more.
-    """
-    until = time.monotonic() + STARTING_S
-    while not all_there():
-        if told := death():
-            raise RanksLost(told)
-        if cancelled():
-            raise RanksLost("stopped before all ranks were there")
-        if time.monotonic() > until:
-            raise RanksLost(f"not all ranks were there after {STARTING_S:.0f} s")
-        time.sleep(_POLL_S)
 
 
 def file_store(folder: Path, size: int) -> Any:
