@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racing, shown, warm_up
+from races import asked, begun, ended, fast_heat, fast_rounds, plain_heat, racing, screen_of, shown, warm_up
 
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Compare, Generate, Load
@@ -67,6 +67,23 @@ async def test_rules_that_keep_only_the_law_say_so():
         await d.hear(begun(command, law, **settings), *rounds, ended(rounds))
         await d.pilot.press("end")
         assert "though less is promised: distributed exactly as the target's" in shown(d, "outcome")
+
+
+async def test_a_race_that_ends_while_its_screen_is_drawn_is_drawn_to_its_end(monkeypatch):
+    async with racing() as (d, clock):
+        await warm_up(d)
+        await plain_heat(d)
+        await fast_heat(d)
+        head = screen_of(d)._head
+        repaint = head.repaint
+
+        def late() -> None:
+            clock.now += 60
+            repaint()
+
+        monkeypatch.setattr(head, "repaint", late)
+        screen_of(d).show()
+        await d.until("identical: all")
 
 
 async def test_the_result_can_be_copied():

@@ -237,6 +237,7 @@ class RaceScreen(RunScreen):
         if not self.is_mounted:
             return
         playback = self.playback
+        moving = playback.moving  # asked first: the clock goes on while the parts below are drawn
         for side, column in self._columns.items():
             heat = playback.race.heats[side]
             tail = heat.finished.tail if heat.finished is not None and playback.done(side) else ""
@@ -250,7 +251,7 @@ class RaceScreen(RunScreen):
             self._outcome.styles.height = len(lines)
         for view in (self._head, *self._below):
             view.repaint()
-        if not playback.moving:
+        if not moving:
             self._refresh_timer.pause()
 
     def _begin(self, messages: Sequence[Message], seed: int) -> None:
