@@ -72,30 +72,14 @@ class ShippedHead:
     one_pass = False
     skip: Callable[[int, Sequence[int]], None] | None = None
 
-    def __init__(
-        self,
-        modules: MtpModules,
-        rotary: Any,
-        tap: int,
-        embed: Callable[[Sequence[int]], Tensor],
-        norm: Callable[[Tensor], Tensor],
-        logits: Callable[[Tensor], Tensor],
-        cache: KVCache,
-    ) -> None:
-        """Nothing read yet.
-
-        Args:
-            rotary: (hidden, position_ids) → the rotation, as the target's layers are given it.
-            tap: the target's last layer.
-            embed, norm, logits: the target's embedding, its final norm, and its head behind that.
-            cache: for the layer's keys and values.
-        """
+    def __init__(self, modules: MtpModules, model: ReferenceModel) -> None:
+        """Nothing read yet. It uses its target's embedding and output head, and a cache counted with the target's."""
+        tap, like = model.layers - 1, modules.fc.weight
         self.layers = frozenset({tap})
         self.passes = 0
-        self._modules, self._rotary, self._cache = modules, rotary, cache
-        self._embed, self._logits = embed, logits
-        like = modules.fc.weight
-        self._text = TextInputs((tap,), lambda states: norm(states[:, 0].to(like)))
+        self._modules, self._model = modules, model
+        self._cache = KVCache((modules.number,), model.context_tokens, beside=model.cache)
+        self._text = TextInputs((tap,), lambda states: model.final_norm(states[:, 0].to(like)))
         self._read: list[int] = []  # the tokens of the entries that were read
         self._row_of: dict[int, int] = {}  # nodes below the root → row behind the entries
         self._outputs = torch.empty(0)  # of the last entry and of these nodes
@@ -150,14 +134,14 @@ class ShippedHead:
             seen: (n, place + n) bool, on the host, what each row attends to.
         """
         modules = self._modules
-        embedded = modules.pre_fc_norm_embedding(self._embed(tokens))
+        embedded = modules.pre_fc_norm_embedding(self._model.embed(tokens))
         hidden = modules.fc(torch.cat([embedded, modules.pre_fc_norm_hidden(states)], dim=-1))[None]
         places = torch.tensor([positions], device=hidden.device)
         self._cache.write_at(place)
         self.passes += 1
         out = modules.layers[0](
             hidden,
-            position_embeddings=self._rotary(hidden, places),
+            position_embeddings=self._model.rotary(hidden, places),
             attention_mask=to_device(seen, hidden.device)[None, None],
             position_ids=places,
             past_key_values=self._cache,
@@ -166,7 +150,7 @@ class ShippedHead:
         return outputs
 
     def _guessed(self, outputs: Tensor) -> Guessed:
-        logits = self._logits(outputs).float().cpu()
+        logits = self._model.logits_of(outputs).float().cpu()
         logsumexp = logits.logsumexp(-1).numpy()
         best = logits.topk(min(_CANDIDATES, logits.shape[1]))
         logprobs = best.values.double().numpy() - logsumexp[:, None]
@@ -182,14 +166,7 @@ def with_shipped_head(loaded: Loaded, path: Path) -> Loaded:
     if head is None:
         return replace(loaded, notes=(*loaded.notes, f"{loaded.name}: {why_none}")) if why_none else loaded
     taken = sum(weight.numel() * weight.element_size() for weight in head.parameters())
-    return replace(loaded, shipped=partial(drafting_head, head, model), weight_bytes=loaded.weight_bytes + taken)
-
-
-def drafting_head(modules: MtpModules, model: ReferenceModel) -> ShippedHead:
-    """A head over its target's embedding and output head, with a cache that is counted with the target's."""
-    cache = KVCache((modules.number,), model.context_tokens, beside=model.cache)
-    tap = model.layers - 1
-    return ShippedHead(modules, model.rotary, tap, model.embed, model.final_norm, model.logits_of, cache)
+    return replace(loaded, shipped=partial(ShippedHead, head, model), weight_bytes=loaded.weight_bytes + taken)
 
 
 def read_mtp(path: Path, network: Any) -> tuple[MtpModules | None, str]:

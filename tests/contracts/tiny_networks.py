@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +20,6 @@ from specchat.core.memory import NetworkMemory
 from specchat.core.seams import Model, Weights
 from specchat.core.vocabulary import TokenTable
 from specchat.drafters.parts import PairResources
-from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.draft_heads import methods
 from specchat.models.draft_heads.amphista import AmphistaSizes
 from specchat.models.draft_heads.clover import CloverSizes
@@ -145,8 +145,11 @@ def tiny_resources(target: Weights) -> PairResources:
 def tiny_shipped(hidden: int, layers: int, vocab_size: int) -> ShippedHead:
     """A random head as it comes in files of targets of these sizes."""
     modules, rotary, embedding, head = _shipped_parts(hidden, vocab_size)
-    embed, norm = lambda tokens: embedding[list(tokens)], lambda states: states
-    return ShippedHead(modules, rotary, layers - 1, embed, norm, lambda states: states @ head, KVCache((0,), 4096))
+    target: Any = SimpleNamespace(
+        layers=layers, context_tokens=4096, cache=None, rotary=rotary, final_norm=lambda states: states,
+        embed=lambda tokens: embedding[list(tokens)], logits_of=lambda states: states @ head,
+    )  # fmt: skip
+    return ShippedHead(modules, target)
 
 
 @cache

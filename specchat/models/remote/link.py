@@ -121,7 +121,7 @@ class TargetLink:
             if self.lost:
                 facts = self._open(waiting)
                 if _model_of(facts) != _model_of(self.facts):
-                    self._lose("the model there is another one now; load the pair again")
+                    self.lose("the model there is another one now; load the pair again")
                 self.facts = facts
 
     def number(self, holder: object) -> int:
@@ -167,16 +167,16 @@ class TargetLink:
                         self._send(m.Call([], m.Stop()))
                         on_progress = None
             except (OSError, EOFError) as error:
-                self._lose(self._process.last_words() or str(error) or "it has ended")
+                self.lose(self._process.last_words() or str(error) or "it has ended")
             except PlanRefused as error:
-                self._lose(str(error))
+                self.lose(str(error))
             except BaseException:  # an answer is still due
                 self._drop("the connection was broken off")
                 raise
             if isinstance(answer, m.Failed):
                 raise ModelError(f"the target at {self.at}: {answer.why}")
             if not isinstance(answer, kind):
-                self._lose("it answered another question")
+                self.lose("it answered another question")
             return answer
 
     def close(self) -> None:
@@ -185,9 +185,10 @@ class TargetLink:
             if not self.lost:
                 self._drop("the target was let go")
 
-    def refuse(self, why: str) -> NoReturn:
-        """End a process that answered what contradicts itself; raises TargetLost."""
-        self._lose(why)
+    def lose(self, why: str) -> NoReturn:
+        """End a process that has gone, or that answered what contradicts itself; raises TargetLost."""
+        self._drop(why)
+        raise TargetLost(f"{self.lost}; ask again to reconnect")
 
     def _open(self, waiting: Callable[[], None], say: Callable[[str], None] = lambda text: None) -> m.Opened:
         self._process, self.lost = self._start(), ""
@@ -196,14 +197,14 @@ class TargetLink:
         try:
             hello = self._received(waiting)
             if not isinstance(hello, m.Hello) or hello.protocol != m.PROTOCOL:
-                self._lose("another version of specchat runs there")
+                self.lose("another version of specchat runs there")
             self._send(m.Call([], self._opening))
             while isinstance(answer := self._received(waiting), m.Said):
                 say(f"{self._opening.model} at {self.at}: {answer.text}")
         except (EOFError, ConnectionError):
-            self._lose(self._process.last_words() or "nothing answered there")
+            self.lose(self._process.last_words() or "nothing answered there")
         except (PlanRefused, OSError):
-            self._lose("what answered there is no specchat, or prints something before it")
+            self.lose("what answered there is no specchat, or prints something before it")
         except TargetLost:
             raise
         except BaseException:
@@ -213,7 +214,7 @@ class TargetLink:
             self._drop(answer.why)
             raise ModelError(f"the target at {self.at}: {answer.why}")
         if not isinstance(answer, m.Opened):
-            self._lose("it answered something else")
+            self.lose("it answered something else")
         return answer
 
     def _send(self, call: m.Call) -> None:
@@ -231,11 +232,6 @@ class TargetLink:
     def _drop(self, why: str) -> None:
         self.lost = f"the target at {self.at} is gone: {why}"
         self._process.end()
-
-    def _lose(self, why: str) -> NoReturn:
-        """Raises TargetLost."""
-        self._drop(why)
-        raise TargetLost(f"{self.lost}; ask again to reconnect")
 
 
 def _model_of(facts: m.Opened) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from specchat.config import cache_dir
 from specchat.config.directories import private_dir
 from specchat.config.kept_files import write_whole
-from specchat.core.reading import Counters, LogProbabilities, NamedInMemory, Reading, RowInMemory
+from specchat.core.reading import Counters, NamedInMemory, Reading, RowInMemory
 from specchat.core.request import DEFAULT_REQUEST, PassRequest
 from specchat.core.seams import OnChunk, TargetElsewhere
 from specchat.core.states import HiddenStateSink, TextStates
@@ -248,7 +248,7 @@ class RemoteModel(FixedPasses, TargetElsewhere):
             yield
         except PlanRefused as error:
             self._forget()
-            self.link.refuse(str(error))
+            self.link.lose(str(error))
 
     def _take_kept(self) -> list[int] | None:
         kept, self._kept = self._kept, None
@@ -344,11 +344,7 @@ class RemoteHead:
             self._logits = self._model.logits_of_last_pass(self._pass, self._rows)
         return self._logits
 
-    @property
-    def log_probabilities(self) -> LogProbabilities | None:
-        return self._log_probabilities
-
-    def _log_probabilities(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    def log_probabilities(self, rows: Sequence[int], tokens: Sequence[int]) -> list[float]:
         asked = list(zip(rows, tokens, strict=True))
         if self._logits is None and all(one in self._known for one in asked):
             return [self._known[one] for one in asked]
