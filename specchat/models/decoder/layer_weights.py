@@ -147,7 +147,7 @@ class Builder:
         """One product for several weights that share their input."""
         if self._precision != "int4":
             weight = torch.cat([self._source.dense(name, layer) for name in names])
-            return self._kernel(weight, self._bias(names, layer))
+            return self._kernel(weight, self._bias(names, layer), self._precision)
         kept = [self._kept(name, layer) for name in names]
         if any(kept):
             return self._of_kept(list(zip(names, kept, strict=True)), layer)
@@ -197,12 +197,18 @@ class Builder:
     def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
         return Int4Linear(weight, bias) if self._on_processor else CudaInt4Linear(weight, bias, self._device)
 
-    def _kernel(self, weight: Tensor, bias: Tensor | None) -> Linear:
-        if self._precision == "int8":
-            return self._eight(weight, bias) if self._on_processor else CudaInt8Linear(weight, bias, self._device)
-        if self._precision == "bfloat16" and self._on_processor and packed_works():
+    def _kernel(self, weight: Tensor, bias: Tensor | None, precision: str) -> Linear:
+        """On a processor more than 8 bits where torch has no product for them."""
+        if precision == "int8" and self._on_processor:
+            if int8_works():
+                return Int8Linear(weight, bias)
+            self._replaced.add("int8")
+            return DenseLinear(weight.to(_dense_format()), bias)
+        if precision == "int8":
+            return CudaInt8Linear(weight, bias, self._device)
+        if precision == "bfloat16" and self._on_processor and packed_works():
             return PackedLinear(weight, bias)
-        dtype = torch.float32 if self._precision == "float32" else torch.bfloat16
+        dtype = torch.float32 if precision == "float32" else torch.bfloat16
         return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
 
     def _four_or_more(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
@@ -210,19 +216,8 @@ class Builder:
         bias = self._bias([name], layer)
         if group is not None:
             return self._four(group, bias)
-        weight = self._source.dense(name, layer)
-        if self._on_processor:
-            return self._eight(weight, bias)
-        if int8_pays(self._device):
-            return CudaInt8Linear(weight, bias, self._device)
-        return DenseLinear(weight.to(self._device, torch.bfloat16), None if bias is None else bias.to(self._device))
-
-    def _eight(self, weight: Tensor, bias: Tensor | None) -> Linear:
-        """8 bits on a processor, or more where torch has no product for it."""
-        if int8_works():
-            return Int8Linear(weight, bias)
-        self._replaced.add("int8")
-        return DenseLinear(weight.to(_dense_format()), bias)
+        eight = self._on_processor or int8_pays(self._device)
+        return self._kernel(self._source.dense(name, layer), bias, "int8" if eight else "bfloat16")
 
     def _four_bit(self, name: str, layer: int | None) -> FourBit | None:
         if self._on_processor and not int4_works():

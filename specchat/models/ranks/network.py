@@ -66,11 +66,12 @@ class Share:
         return dataclasses.replace(whole, heads=heads, kv_heads=kv_heads, inner=inner, vocab_size=tokens)
 
     def units(self, name: str, whole: Shape) -> slice:
-        """The rows of q, k, v, gate and up, or columns of o and down, that belong to it."""
-        if name in ("gate", "up", "down"):
-            return slice(self.channels.start, self.channels.stop)
-        heads = self.heads(whole) if name in ("q", "o") else self.kv_heads
-        return slice(heads.start * whole.head_dim, heads.stop * whole.head_dim)
+        """The rows of embed, head, q, k, v, gate and up, or columns of o and down, that belong to it."""
+        if name in (*_TABLES, "gate", "up", "down"):
+            own, size = self.vocab if name in _TABLES else self.channels, 1
+        else:
+            own, size = self.heads(whole) if name in ("q", "o") else self.kv_heads, whole.head_dim
+        return slice(own.start * size, own.stop * size)
 
 
 def shares_of(shape: Shape, ranks: int) -> tuple[Share, ...]:
@@ -118,26 +119,25 @@ class ShardSource(PrunedSource):
 
     def stored(self, name: str, layer: int | None = None) -> StoredRows | None:
         stored = super().stored(name, layer)
-        return stored.some(self._vocab) if stored is not None and name in _TABLES else stored
+        return stored.some(self._units(name)) if stored is not None and name in _TABLES else stored
 
     def four_bit(self, name: str, layer: int | None = None) -> FourBit | None:
         weight = self._source.four_bit(name, layer)
         if weight is None:
             return None
+        units = self._units(name)
         if name in _COLUMNS:
-            columns = self._share.units(name, self._whole)
-            if columns.start % GROUP or columns.stop % GROUP:
+            if units.start % GROUP or units.stop % GROUP:
                 return None
-            groups = slice(columns.start // GROUP, columns.stop // GROUP)
-            parts = weight.numbers[:, columns], weight.scale[:, groups], weight.minimum[:, groups]
+            groups = slice(units.start // GROUP, units.stop // GROUP)
+            parts = weight.numbers[:, units], weight.scale[:, groups], weight.minimum[:, groups]
         else:
-            rows = self._vocab if name in _TABLES else self._share.units(name, self._whole)
-            parts = weight.numbers[rows], weight.scale[rows], weight.minimum[rows]
+            parts = weight.numbers[units], weight.scale[units], weight.minimum[units]
         return FourBit(*(part.contiguous() for part in parts))
 
     def dense(self, name: str, layer: int | None = None, part: str = "weight", rows: RowChoice = ALL_ROWS) -> Tensor:
         if name in _TABLES:
-            return super().dense(name, layer, part, self._vocab)[rows]
+            return super().dense(name, layer, part, self._units(name))[rows]
         values = super().dense(name, layer, part, rows)
         return torch.zeros_like(values) if self._share.rank and name in _COLUMNS and part == "bias" else values
 
@@ -151,9 +151,8 @@ class ShardSource(PrunedSource):
         first = self._share.vocab.start
         return self._source.embed([first + id for id in ids])
 
-    @property
-    def _vocab(self) -> slice:
-        return slice(self._share.vocab.start, self._share.vocab.stop)
+    def _units(self, name: str) -> slice:
+        return self._share.units(name, self._whole)
 
 
 class RankNetwork(EagerNetwork):
@@ -192,7 +191,7 @@ class RankNetwork(EagerNetwork):
 
     def _share_of(self, name: str, down: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
         units = self.share.units(name, self.whole)
-        down, up = (down[:, units], up) if name in ("o", "down") else (down, up[units])
+        down, up = (down[:, units], up) if name in _COLUMNS else (down, up[units])
         return down.to(self.like), up.to(self.like)
 
     def _adapted(
