@@ -82,7 +82,7 @@ def _begun(outputs: int, inputs: int, made: torch.Generator) -> tuple[Tensor, Te
 def states_of(
     shape: Shape, source: WeightSource, texts: Tensor, factors: Factors = NO_FACTORS
 ) -> Generator[None, None, list[Tensor]]:
-    """The states of texts before every layer, and after the last one; None after every layer."""
+    """The states (N, T, d) of texts (N, T) before every layer, and after the last one; None after every layer."""
     inputs = [source.embed(texts.flatten().tolist()).view(*texts.shape, -1).float()]
     for index in range(shape.layers):
         with torch.no_grad():
