@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import BindingType
+from textual.events import Event, Key
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -85,6 +86,11 @@ class SpecchatApp(TerminalApp):
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat_screen
+
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, Key) and self.screen is self.chat_screen and self.chat_screen.write_typed(event):
+            return
+        await super().on_event(event)
 
     def on_mount(self) -> None:
         self.set_keymap(self.keys)

@@ -115,3 +115,13 @@ async def test_the_chat_shows_that_it_has_the_focus():
         d.view.transcript.focus()
         await d.settle()
         assert d.screen() != before
+
+
+async def test_letters_behind_the_first_one_that_is_typed_in_the_chat_are_no_keys_there():
+    async with driving() as d:
+        await d.say("Hello")
+        await d.reply()
+        d.view.transcript.focus()
+        await d.settle()
+        await d.burst("slash", *"rename", "space", *"Now")
+        assert d.view.prompt.text == "/rename Now"

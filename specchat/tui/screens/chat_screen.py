@@ -181,16 +181,21 @@ class ChatScreen(ChatView):
         app.refresh(layout=True)
         self.prompt.focus()
 
-    def on_key(self, event: Key) -> None:
-        """Write a character into the prompt that was typed in the chat or at a button and is not a key there."""
-        focused, character = self.app.focused, event.character or ""
+    def write_typed(self, event: Key) -> bool:
+        """Write a character into the prompt that was typed in the chat or at a button and is not a key there.
+
+        The focus has moved when this returns: characters that follow at once are no keys of the chat. False for other
+        keys, and for those that come back from a widget.
+        """
+        focused, character = self.focused, event.character or ""
         in_chat = focused is not None and focused.has_class("-paces") and self.context.session.player is None
         # A blank is a key in the chat, also where it has no effect.
         typed = character if self.alert.has_focus_within else character.strip() if in_chat else ""
-        if typed and typed.isprintable() and event.key not in self.active_bindings:
-            event.stop()
-            self.prompt.focus()
-            self.prompt.insert(character)
+        if event.is_forwarded or not typed or not typed.isprintable() or event.key in self.active_bindings:
+            return False
+        self.set_focus(self.prompt)
+        self.prompt.insert(character)
+        return True
 
     def on_prompt_taken_back(self) -> None:
         self.recall_queued()
