@@ -6,7 +6,7 @@ import pytest
 import torch
 from contracts.random_networks import random_network
 
-from specchat.models.draft_heads.falcon import FalconSizes, glanced_states, shown_entries
+from specchat.models.draft_heads.falcon import Falcon, FalconSizes, shown_entries
 from specchat.models.draft_heads.head import Batch, SharedWeights
 
 D, TAPS, TEXTS, LENGTH, WORDS, STEPS = 32, (0, 2), 3, 40, 5, 4
@@ -56,9 +56,9 @@ class Noting:
     def __getattr__(self, name):
         return getattr(self._network, name)
 
-    def glanced(self, fused, tokens, steps, shown):
+    def states(self, fused, tokens, steps, shown=None):
         self.shown = shown
-        return self._network.glanced(fused, tokens, steps, shown)
+        return self._network.states(fused, tokens, steps, shown)
 
 
 @pytest.mark.parametrize("block", [2, 3])
@@ -66,7 +66,8 @@ class Noting:
 def test_of_each_text_a_share_of_the_wrong_tokens_is_shown(block, share):
     network, batch = made(block), some_texts()
     noted = Noting(network)
-    glanced_states(noted, batch.features, batch, torch.arange(WORDS), STEPS, share, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    Falcon.learning_states(noted, batch.features, batch, torch.arange(WORDS), STEPS, share, generator)
     shown = noted.shown
     assert shown.shape == (TEXTS, LENGTH - STEPS, block)
     assert shown.sum(dim=(1, 2)).tolist() == (share * missed(network, batch)).long().tolist()
@@ -98,7 +99,7 @@ def test_shown_is_the_true_state_with_the_true_token_and_nothing_else_changes(bl
     fused, tokens = batch.features[:1], batch.tokens[:1]
     shown = torch.zeros(1, LENGTH - STEPS, block, dtype=torch.bool)
     shown[0, place, 0] = True
-    found = torch.stack(network.glanced(fused, tokens, STEPS, shown))[:, 0]
+    found = torch.stack(network.states(fused, tokens, STEPS, shown))[:, 0]
 
     def with_entry(states, token):
         """As if the first entry of the block were that which is to be guessed."""

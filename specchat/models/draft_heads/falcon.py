@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, TextEntries
 from specchat.models.draft_heads.head import Batch, DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import AttentionRows, DecoderLayer, KeysValues, attend_in_groups, rms_normalize
@@ -95,10 +94,6 @@ class Falcon(DraftHead[FalconSizes]):
         self.widen = nn.Linear(sizes.width, d, bias=False)
         self.layer = DecoderLayer(sizes)
 
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> FalconSizes:
-        return FalconSizes.like_target(shape, taps, 2 / 3)
-
     @property
     def added(self) -> tuple[Tensor, ...]:
         return self.layer.added
@@ -113,19 +108,15 @@ class Falcon(DraftHead[FalconSizes]):
         widened: Tensor = self.widen(rms_normalize(said, self.sizes.epsilon))
         return widened
 
-    def states(self, fused: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
+    def states(self, fused: Tensor, tokens: Tensor, steps: int, shown: Tensor | None = None) -> list[Tensor]:
         """As `DraftNetwork.states`.
 
         A place before which there are fewer than k entries takes the first of them several times; nothing is drafted
         there.
-        """
-        return self.glanced(fused, tokens, steps, None)
-
-    def glanced(self, fused: Tensor, tokens: Tensor, steps: int, shown: Tensor | None) -> list[Tensor]:
-        """As `states`, where some entries of every place's first block are replaced by those k further on.
 
         Args:
-            shown: (B, S − steps, k) bool, which; None: none. See `glanced_states`.
+            shown: (B, S − steps, k) bool, which entries of every place's first block are replaced by those k further
+                on; None: none.
         """
         block, anchors = self.sizes.block, tokens.shape[1] - steps
         taken = self.of_tokens(self.shared.embed(tokens))
@@ -164,40 +155,32 @@ class Falcon(DraftHead[FalconSizes]):
     def learning_states(
         self, fused: Tensor, batch: Batch, columns: Tensor, steps: int, glancing: float, generator: torch.Generator
     ) -> list[Tensor]:
-        if glancing:
-            return glanced_states(self, fused, batch, columns, steps, glancing, generator)
-        return self.states(fused, batch.tokens, steps)
+        """`states` after it has been shown the truth in some places.
+
+        The network first guesses the block that follows every place. Of each text so many tokens are shown as the share
+        `glancing` of the guesses that were wrong, in runs that begin with a block's first entry and leave its last one:
+        what is shown is the true state and the true token that an entry was to guess. So the network learns how the
+        tokens of a block depend on each other, first with much help and at the end, where the share is 0, with none.
+
+        Reference: Gao et al., Falcon, arXiv:2412.12639, Coupled Sequential Glancing Distillation; after Qian et al.,
+        Glancing Transformer, arXiv:2008.07905. Differs: a block ends at every place of a text, and each block that is
+        shown something sees it alone.
+        """
+        if not glancing:
+            return self.states(fused, batch.tokens, steps)
+        anchors, block = batch.tokens.shape[1] - steps, self.sizes.block
+        wrong = torch.zeros(len(fused), dtype=torch.int64)
+        with torch.no_grad():
+            for step, states in enumerate(self.states(fused, batch.tokens, block), 1):
+                rows, places = batch.drafted(step, anchors).nonzero(as_tuple=True)
+                wanted = columns[batch.tokens[rows, places + step + 1]]
+                missed = self.logits(states[rows, places]).argmax(dim=1) != wanted
+                wrong += torch.bincount(rows[missed], minlength=len(wrong)).cpu()
+        shown = shown_entries(batch.drafted(1, anchors).cpu(), (glancing * wrong).long(), block, generator)
+        return self.states(fused, batch.tokens, steps, shown.to(fused.device))
 
     def drafting(self, given: DraftingInputs) -> Drafting:
         return FalconDrafting(self, given)
-
-
-def glanced_states(
-    network: Falcon, fused: Tensor, batch: Batch, columns: Tensor, steps: int, share: float, generator: torch.Generator
-) -> list[Tensor]:
-    """`network.states` after it has been shown the truth in some places.
-
-    The network first guesses the block that follows every place. Of each text so many tokens are shown as `share` of
-    the guesses that were wrong, in runs that begin with a block's first entry and leave its last one: what is shown
-    is the true state and the true token that an entry was to guess. So the network learns how the tokens of a block
-    depend on each other, first with much help and at the end, where `share` is 0, with none.
-
-    Reference: Gao et al., Falcon, arXiv:2412.12639, Coupled Sequential Glancing Distillation; after Qian et al.,
-    Glancing Transformer, arXiv:2008.07905. Differs: a block ends at every place of a text, and each block that is
-    shown something sees it alone.
-    """
-    anchors = batch.tokens.shape[1] - steps
-    with torch.no_grad():
-        first = network.states(fused, batch.tokens, network.sizes.block)
-        wrong = torch.zeros(len(fused), dtype=torch.int64)
-        for step, states in enumerate(first, 1):
-            rows, places = batch.drafted(step, anchors).nonzero(as_tuple=True)
-            wanted = columns[batch.tokens[rows, places + step + 1]]
-            missed = ~(network.logits(states[rows, places]).argmax(dim=1) == wanted)
-            wrong += torch.bincount(rows[missed], minlength=len(wrong)).cpu()
-    counts = (share * wrong).long()
-    shown = shown_entries(batch.drafted(1, anchors).cpu(), counts, network.sizes.block, generator)
-    return network.glanced(fused, batch.tokens, steps, shown.to(fused.device))
 
 
 def shown_entries(places: Tensor, counts: Tensor, block: int, generator: torch.Generator) -> Tensor:

@@ -262,7 +262,7 @@ EDITS = (
     Mutation(
         "drafter falcon",
         "shows the state that is to be guessed without its token",
-        "Falcon.glanced",
+        "Falcon.states",
         "torch.where(shown[..., None], every[:, further], entries)",
         "torch.where(shown[..., None], self.entries(fused[:, further], taken[:, at + 1]), entries)",
         ("tests/models/test_glancing.py",),
