@@ -26,13 +26,12 @@ from specchat.models.draft_heads.clover import CloverSizes
 from specchat.models.draft_heads.eagle import EagleSizes
 from specchat.models.draft_heads.falcon import FalconSizes
 from specchat.models.draft_heads.head import SharedWeights
-from specchat.models.draft_heads.hydra import HydraSizes
 from specchat.models.draft_heads.loading import save_weights
 from specchat.models.draft_heads.masks import MtpSizes, PromptTokenSizes, StreamSizes, mask_rows
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 from specchat.models.draft_heads.selector import SelectorSizes
-from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.draft_heads.sizes import MlpSizes, NetworkSizes
 from specchat.models.draft_heads.specdiff import SpecDiffSizes, denoiser
 from specchat.models.shipped_mtp import MtpModules, ShippedHead
 from specchat.training.adapted_draft import adapted_draft
@@ -47,7 +46,7 @@ def sizes_for(method: str, hidden: int, layers: int) -> NetworkSizes:
     taps = tuple(sorted({0, layers - 1}))
     match method:
         case "hydra":
-            return HydraSizes(hidden, taps, inner=24)
+            return MlpSizes(hidden, taps, inner=24)
         case "medusa":
             return MedusaSizes(hidden, taps, heads=3)
         case "selector":

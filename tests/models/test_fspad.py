@@ -104,7 +104,7 @@ def test_wrong_sizes_are_refused_in_one_line():
 def test_the_loss_of_a_step_of_learning_has_the_distance_of_the_aligned_part(form, tmp_path, monkeypatch):
     model = target(forgetful=True)
     corpus = Corpus([StateReading(model, "ab" * 32, tmp_path).shard(some_texts(24))], recipe("eagle").steps, True)
-    sizes = EagleSizes.like_target(model.network.shape, tapped_layers(model.layers), 8 / 3).of_form(form)
+    sizes = EagleSizes.like_target(model.network.shape, tapped_layers(model.layers)).of_form(form)
     network = new_network("eagle", sizes, shared_with(model, corpus, V), torch.Generator().manual_seed(0))
     batch, _ = next(corpus.epoch(0, 0, 4))
     columns = columns_of(network.shared.tokens, V)

@@ -19,16 +19,16 @@ from specchat.models.draft_heads.clover import CloverSizes
 from specchat.models.draft_heads.eagle import EagleSizes
 from specchat.models.draft_heads.falcon import FalconSizes
 from specchat.models.draft_heads.head import SharedWeights
-from specchat.models.draft_heads.hydra import HydraSizes
 from specchat.models.draft_heads.loading import load_network, rounded, save_weights, unrounded
 from specchat.models.draft_heads.medusa import MedusaSizes
 from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
 from specchat.models.draft_heads.selector import SelectorSizes
+from specchat.models.draft_heads.sizes import MlpSizes
 from tests.training.training_kit import unroll
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
 SIZES = {
-    "hydra": HydraSizes(D, TAPS, inner=24),
+    "hydra": MlpSizes(D, TAPS, inner=24),
     "medusa": MedusaSizes(D, TAPS, heads=STEPS),
     "selector": SelectorSizes(D, TAPS, inner=24, heads=STEPS, rank=8),
     "amphista": AmphistaSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, positions=STEPS),

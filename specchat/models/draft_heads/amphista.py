@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import DraftingInputs, Over, ParallelDrafting, WholeText
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import DecoderLayer, by_depth
@@ -48,17 +47,9 @@ class Amphista(DraftHead[AmphistaSizes]):
         self.code = nn.Parameter(torch.ones(sizes.positions, d))
         self.auto_embedding = DecoderLayer(sizes)
 
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> AmphistaSizes:
-        return AmphistaSizes.like_target(shape, taps, 2 / 3)
-
     @property
     def added(self) -> tuple[Tensor, ...]:
         return *self.first.added, *self.second.added, *self.auto_embedding.added
-
-    @property
-    def token_product(self) -> nn.Module:
-        return self.token
 
     def entries(self, inputs: Tensor, tokens: Tensor, over: Over) -> Tensor:
         """(…, d) states that the heads begin with at each entry of a text, from outputs of `fused` and `of_tokens`."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Guessed
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, Over, WholeText
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import DecoderLayer, rms_normalize
@@ -76,10 +75,6 @@ class Clover(DraftHead[CloverSizes]):
         self.guessed = TokenAttention(d, sizes.token_heads, sizes.epsilon)
         self.first = nn.Linear(d, d, bias=False)
         self.later = nn.Linear(2 * d, d, bias=False)
-
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> CloverSizes:
-        return CloverSizes.like_target(shape, taps, 2 / 3)
 
     @property
     def added(self) -> tuple[Tensor, ...]:

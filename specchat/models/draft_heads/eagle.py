@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from specchat.core.device_copy import rows_of
 from specchat.core.drafting_networks import Ahead, Guessed
 from specchat.core.tree import ROOT, TokenTree
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, RootReading
 from specchat.models.draft_heads.head import OWN_EMBED, OWN_HEAD, TOKENS, DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import (
@@ -46,6 +45,8 @@ class EagleSizes(LayerSizes):
         parted: 1 where the layer's output has two parts of d: one is brought near the target's state and fed back, the
             other goes to the head. 0 where one part does both.
     """
+
+    mlp_width: ClassVar[float] = 8 / 3
 
     unit_taps: int = size(2, least=0, default=1)
     norm_residual: int = size(1, least=0, default=0)
@@ -78,7 +79,7 @@ class Eagle(DraftHead[LayerSizes]):
     """
 
     recipe = Recipe(reads_back=True)
-    sizes_type: ClassVar[type[NetworkSizes]] = EagleSizes
+    sizes_type: ClassVar[type[LayerSizes]] = EagleSizes
 
     def __init__(self, sizes: LayerSizes, shared: SharedWeights) -> None:
         super().__init__(sizes, shared, token_norm=True)
@@ -100,10 +101,6 @@ class Eagle(DraftHead[LayerSizes]):
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, self._parts * d, bias=False)
         self.rotation = Rotation(sizes.theta, sizes.head_dim)
-
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> LayerSizes:
-        return EagleSizes.like_target(shape, taps, 8 / 3)
 
     @property
     def added(self) -> tuple[Tensor, ...]:

@@ -267,22 +267,20 @@ class TokenNetwork(DraftNetwork[S_co]):
 
     Attributes:
         norm: (d,) factors of the norm in front of the output head.
-        token_norm: (d,) factors on normed embeddings, where those take part as they are.
+        token: the product of normed embeddings that steps read; None where they read `token_norm` times these.
+        token_norm: (d,) factors on normed embeddings.
     """
 
     norm: nn.Parameter
+    token: nn.Module | None
     token_norm: nn.Parameter
 
     def __init__(self, sizes: S_co, shared: SharedWeights, *, token_norm: bool = False) -> None:
         super().__init__(sizes, shared)
         self.norm = nn.Parameter(torch.ones(sizes.hidden))
+        self.token = None
         if token_norm:
             self.token_norm = nn.Parameter(torch.ones(sizes.hidden))
-
-    @property
-    def token_product(self) -> nn.Module | None:
-        """The product of normed embeddings that steps read; None where they read `token_norm` times these."""
-        return None
 
     @property
     def token_width(self) -> int:
@@ -294,7 +292,7 @@ class TokenNetwork(DraftNetwork[S_co]):
 
     def of_tokens(self, embedded: Tensor) -> Tensor:
         """(…, token_width) input of a step, from the embeddings (…, d) of tokens."""
-        normed, product = rms_normalize(embedded, self.sizes.epsilon), self.token_product
+        normed, product = rms_normalize(embedded, self.sizes.epsilon), self.token
         taken: Tensor = normed * self.token_norm if product is None else product(normed)
         return taken
 
@@ -306,11 +304,16 @@ class DraftHead(TokenNetwork[H_co]):
         fuse: makes one state of those after several layers. It stays as it is while the network learns from replies.
     """
 
+    sizes_type: ClassVar[type[Sizes]]
     fuse: nn.Module
 
     def __init__(self, sizes: H_co, shared: SharedWeights, *, token_norm: bool = False) -> None:
         super().__init__(sizes, shared, token_norm=token_norm)
         self.fuse = nn.Linear(len(sizes.taps) * sizes.hidden, sizes.hidden, bias=False)
+
+    @classmethod
+    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> Sizes:
+        return cls.sizes_type.like_target(shape, taps)
 
     def drafting(self, given: DraftingInputs) -> Drafting:
         raise NotImplementedError

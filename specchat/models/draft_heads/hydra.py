@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,21 +14,13 @@ from specchat.core.tree import ROOT, TokenTree
 from specchat.models.cpu_kernels.hydra import NamedHead, NativeHydra, Row
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import NativeLinear
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import rms_normalize, with_mlp
-from specchat.models.draft_heads.sizes import MOST_INNER, Sizes, multiple_of_32, size
+from specchat.models.draft_heads.sizes import MlpSizes
 
 
-@dataclass(frozen=True)
-class HydraSizes(Sizes):
-    """Sizes of `hydra`; `inner` is the width of the MLP."""
-
-    inner: int = size(MOST_INNER, default=384)
-
-
-class Hydra(DraftHead[HydraSizes]):
+class Hydra(DraftHead[MlpSizes]):
     """Guesses token after token from the target's last state, its own last state and the token between.
 
     The state of step 1 is made from the target's states at the last token it read and the embedding of the token that
@@ -43,9 +34,9 @@ class Hydra(DraftHead[HydraSizes]):
     """
 
     recipe = Recipe(reads_back=False)
-    sizes_type = HydraSizes
+    sizes_type = MlpSizes
 
-    def __init__(self, sizes: HydraSizes, shared: SharedWeights) -> None:
+    def __init__(self, sizes: MlpSizes, shared: SharedWeights) -> None:
         super().__init__(sizes, shared)
         d = sizes.hidden
         self.back = nn.Linear(d, d, bias=False)
@@ -54,17 +45,9 @@ class Hydra(DraftHead[HydraSizes]):
         self.gate_up = nn.Linear(d, 2 * sizes.inner, bias=False)
         self.down = nn.Linear(sizes.inner, d, bias=False)
 
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> HydraSizes:
-        return HydraSizes(shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(2 * shape.hidden / 3))
-
     @property
     def added(self) -> tuple[Tensor, ...]:
         return (self.down.weight,)
-
-    @property
-    def token_product(self) -> nn.Module:
-        return self.token
 
     def fed_back(self, states: Tensor) -> Tensor:
         """(…, d) input of the next step, from (…, d) states of this one."""

@@ -363,7 +363,7 @@ class HeadOfTarget:
             )
             to.copy_(head.of_tokens(embedded.to(like)))
 
-        product = head.token_product
+        product = head.token
         compiled = self._compiled
         scaled = compiled is None or compiled.shape.embedding_scale != 1.0
         embedding = None if compiled is None or scaled else compiled.embedding

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import DraftingInputs, LastEntryAlone, ParallelDrafting
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import by_depth
@@ -38,14 +37,6 @@ class Medusa(DraftHead[MedusaSizes]):
         d = sizes.hidden
         self.token = nn.Linear(d, d, bias=False)
         self.blocks = nn.Linear(d, sizes.heads * d, bias=False)
-
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> MedusaSizes:
-        return MedusaSizes(shape.hidden, taps, epsilon=shape.epsilon)
-
-    @property
-    def token_product(self) -> nn.Module:
-        return self.token
 
     def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states that the heads begin with, from the outputs of `fused` and `of_tokens`."""

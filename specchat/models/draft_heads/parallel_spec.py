@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import DraftingInputs, ParallelDrafting
 from specchat.models.draft_heads.eagle import Eagle, LayerReading
 from specchat.models.draft_heads.head import Recipe, SharedWeights
@@ -18,6 +18,8 @@ from specchat.models.draft_heads.sizes import MOST_DEPTH, LayerSizes, size
 @dataclass(frozen=True)
 class ParallelSpecSizes(LayerSizes):
     """Sizes of `parallel_spec`; `masks` tokens are guessed in one pass besides the first."""
+
+    mlp_width: ClassVar[float] = 8 / 3
 
     masks: int = size(MOST_DEPTH, default=3)
 
@@ -43,10 +45,6 @@ class ParallelSpec(Eagle):
         self.masks = sizes.masks
         self.mask_states = nn.Parameter(torch.zeros(sizes.masks, sizes.hidden))
         self.mask_tokens = nn.Parameter(torch.zeros(sizes.masks, sizes.hidden))
-
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> ParallelSpecSizes:
-        return ParallelSpecSizes.like_target(shape, taps, 8 / 3)
 
     def stored_name(self, name: str) -> str:
         """The decoder layer's tensors stand below `layer.` in files."""

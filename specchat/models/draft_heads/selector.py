@@ -19,18 +19,16 @@ from specchat.models.cpu_kernels.hydra import NamedHead
 from specchat.models.cpu_kernels.kernels import kernels_for
 from specchat.models.cpu_kernels.linear import NativeLinear
 from specchat.models.cpu_kernels.selector import NativeSelector
-from specchat.models.decoder.shape import Shape
 from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, LastEntryAlone, TokenInputs
 from specchat.models.draft_heads.head import DraftHead, Recipe, SharedWeights
 from specchat.models.draft_heads.layers import by_depth, rms_normalize, with_mlp
-from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_INNER, MOST_RANK, Sizes, multiple_of_32, size
+from specchat.models.draft_heads.sizes import MOST_DEPTH, MOST_RANK, MlpSizes, size
 
 
 @dataclass(frozen=True)
-class SelectorSizes(Sizes):
-    """Sizes of `selector`; `heads` tokens ahead are guessed, `inner` is the width of the MLP, `rank` that of pairs."""
+class SelectorSizes(MlpSizes):
+    """Sizes of `selector`; `heads` tokens ahead are guessed, `rank` is the width of pairs."""
 
-    inner: int = size(MOST_INNER, default=384)
     heads: int = size(MOST_DEPTH, default=5)
     rank: int = size(MOST_RANK, default=64)
 
@@ -66,17 +64,9 @@ class Selector(DraftHead[SelectorSizes]):
         self.mix = nn.Parameter(torch.zeros(sizes.rank, sizes.rank))
         self._frequent: tuple[SharedWeights, Tensor] | None = None
 
-    @classmethod
-    def sizes_for(cls, shape: Shape, taps: tuple[int, ...]) -> SelectorSizes:
-        return SelectorSizes(shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(2 * shape.hidden / 3))
-
     @property
     def added(self) -> tuple[Tensor, ...]:
         return self.down.weight, self.pair.weight
-
-    @property
-    def token_product(self) -> nn.Module:
-        return self.token
 
     def entries(self, inputs: Tensor, tokens: Tensor) -> Tensor:
         """(…, d) states that the heads begin with, from the outputs of `fused` and `of_tokens`."""

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from specchat.errors import ConfigError, nearest, short
 
@@ -75,6 +75,22 @@ class Sizes(NetworkSizes):
 
     taps: tuple[int, ...] = size(MOST_LAYER, least=0)
 
+    @classmethod
+    def like_target(cls, shape: Shape, taps: tuple[int, ...]) -> Self:
+        """The sizes that are trained for a target of this shape."""
+        return cls(shape.hidden, taps, epsilon=shape.epsilon)
+
+
+@dataclass(frozen=True)
+class MlpSizes(Sizes):
+    """Sizes of a network with an MLP, which is `inner` wide."""
+
+    inner: int = size(MOST_INNER, default=384)
+
+    @classmethod
+    def like_target(cls, shape: Shape, taps: tuple[int, ...]) -> Self:
+        return cls(shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(2 * shape.hidden / 3))
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderSizes(NetworkSizes):
@@ -104,11 +120,13 @@ class DecoderSizes(NetworkSizes):
 class LayerSizes(DecoderSizes, Sizes):
     """Sizes of a network with decoder layers that reads states of the target."""
 
+    mlp_width: ClassVar[float] = 2 / 3
+    """In our own training, in widths of a state."""
+
     @classmethod
-    def like_target(cls, shape: Shape, taps: tuple[int, ...], inner: float) -> Self:
-        """Attention of the target's sizes, and an MLP `inner` times as wide as the states."""
+    def like_target(cls, shape: Shape, taps: tuple[int, ...]) -> Self:
         return cls(
-            shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(inner * shape.hidden),
+            shape.hidden, taps, epsilon=shape.epsilon, inner=multiple_of_32(cls.mlp_width * shape.hidden),
             heads=shape.heads, kv_heads=shape.kv_heads, head_dim=shape.head_dim,
         )  # fmt: skip
 

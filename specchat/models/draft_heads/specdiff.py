@@ -80,10 +80,6 @@ class SpecDiff(TokenNetwork[SpecDiffSizes]):
         return tuple(matrix for layer in self.stack for matrix in layer.added)
 
     @property
-    def token_product(self) -> nn.Module:
-        return self.token
-
-    @property
     def token_width(self) -> int:
         return self.sizes.width
 
