@@ -16,33 +16,18 @@ from typing import Any, get_type_hints
 from specchat.errors import UsageError, nearest, short
 
 
-def option(
-    default: Any,
-    help: str,
-    *,
-    unit: str = "",
-    minimum: float | None = None,
-    maximum: float | None = None,
-    least_above_zero: float | None = None,
-    choices: tuple[str, ...] = (),
-    live: bool = True,
-    check: Callable[[str], object] | None = None,
-) -> Any:
-    """One field of an options dataclass: its default, what it means, and which values it takes.
-
-    `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
-    text that it cannot parse. Where the minimum is 0, `least_above_zero` is the smallest other number that is allowed.
-    """
-    about = {
-        "help": help, "unit": unit, "minimum": minimum, "maximum": maximum, "least_above_zero": least_above_zero,
-        "choices": choices, "live": live, "check": check,
-    }  # fmt: skip
-    return field(default=default, metadata=about)
+def option(default: Any, help: str, **about: Any) -> Any:
+    """One field of an options dataclass: its default, what it means, and what else an `Option` says about it."""
+    return field(default=default, metadata={"help": help, **about})
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option as flags, panel, `--help` and docs see it."""
+    """One option as flags, panel, `--help` and docs see it.
+
+    `live` says whether a change acts between two rounds (True) or needs the models loaded again. `check` refuses a
+    text that it cannot parse. Where the minimum is 0, `least_above_zero` is the smallest other number that is allowed.
+    """
 
     name: str
     kind: str  # "int" | "float" | "str" | "bool"
