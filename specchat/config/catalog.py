@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from specchat.config.directories import config_dir, expanded, shipped_file
 from specchat.config.toml_file import NAME, TableLocation, parse_if_there, read_text
 from specchat.config.toml_file import tables as toml_tables
 from specchat.config.values import (
-    BACKENDS,
     COMPANION_SUFFIXES,
     DRAFTER_FILES,
     LLAMA_KEYS,
@@ -37,6 +36,7 @@ from specchat.config.values import (
     read_llama_options,
 )
 from specchat.errors import ConfigError, meant, nearest, short
+from specchat.settings import OPTIONS
 
 
 def load_mirrors() -> tuple[Mirror, ...]:
@@ -103,8 +103,8 @@ def _model(place: TableLocation, name: str, table: dict[str, Any]) -> ModelSpec:
     place.named(name)
     kinds: dict[str, type] = {"source": str, "sources": list, "files": list, "licence": str, "notes": str}
     said = place.read(table, kinds | LLAMA_KEYS | {"context_tokens": int, "parameters": int, "backend": str})
-    if (backend := said.get("backend", "auto")) not in BACKENDS:
-        raise place.error("backend", f"= {short(backend)} is not one of its values: {', '.join(BACKENDS)}")
+    if (backend := said.get("backend", "auto")) not in OPTIONS["backend"].choices:
+        raise place.error("backend", f"= {short(backend)} is not one of its values: {OPTIONS['backend'].range_text()}")
     if about_llama := {key: said.pop(key) for key in LLAMA_KEYS if key in said}:
         said["llama"] = read_llama_options(place, about_llama)
     for key in ("context_tokens", "parameters"):
@@ -257,37 +257,23 @@ def accept_checksum(place: TableLocation, within: str, said: Mapping[str, Any]) 
         raise place.error(within + "sha256", f"= {short(said['sha256'])} is not 64 hexadecimal digits in lower case")
 
 
-class _Entries(NamedTuple):
-    """What the files that were read say, by name, and where each entry stands."""
-
-    models: dict[str, ModelSpec]
-    pairs: dict[str, PairSpec]
-    drafters: dict[str, DrafterSpec]
-    places: dict[str, TableLocation]
-
-    def copied(self) -> _Entries:
-        return _Entries(dict(self.models), dict(self.pairs), dict(self.drafters), dict(self.places))
-
-
-def _entries(place: TableLocation, data: dict[str, Any], shipped: _Entries | None = None) -> _Entries:
-    """The entries of a file; with `shipped`, of the user's file on top of those."""
-    entries = shipped.copied() if shipped else _Entries({}, {}, {}, {})
+def _entries(
+    place: TableLocation, data: dict[str, Any], shipped: Mapping[str, PairSpec] | None = None
+) -> tuple[Catalog, dict[str, TableLocation]]:
+    """What a file says, and where each entry stands; with `shipped`, of the user's file, which may tune those pairs."""
     tables = place.read(data, {"models": dict, "pairs": dict, "drafters": dict})
-    for kind in ("models", "pairs", "drafters"):
-        for name, entry in tables.get(kind, {}).items():
-            here = entries.places[f"{kind}.{name}"] = place.inside(f"{kind}.{name}")
-            table = place.table_at(name, entry)
-            if kind == "models":
-                entries.models[name] = _model(here, name, table)
-            elif kind == "pairs":
-                entries.pairs[name] = _pair(here, name, table, shipped.pairs if shipped else None)
-            else:
-                entries.drafters[name] = _drafter(here, name, table)
-    return entries
+    places = {f"{kind}.{name}": place.inside(f"{kind}.{name}") for kind in tables for name in tables[kind]}
+
+    def read(kind: str, entry: Callable[..., Any]) -> dict[str, Any]:
+        found = tables.get(kind, {}).items()
+        return {name: entry(places[f"{kind}.{name}"], name, place.table_at(name, table)) for name, table in found}
+
+    models, pairs = read("models", _model), read("pairs", partial(_pair, shipped=shipped))
+    return Catalog(models, pairs, read("drafters", _drafter)), places
 
 
 @lru_cache(maxsize=1)
-def _shipped(file: Path, text: str) -> _Entries:
+def _shipped(file: Path, text: str) -> tuple[Catalog, dict[str, TableLocation]]:
     """The entries of the file that comes with specchat, by its text."""
     return _entries(TableLocation(file, text), toml_tables(file, text))
 
@@ -300,8 +286,10 @@ def load_catalog(users: tuple[TableLocation, dict[str, Any]] | None = None) -> C
     """
     users = parse_if_there(users_models()) if users is None else users
     file = shipped_file("models.toml")
-    shipped = _shipped(file, read_text(file))
-    models, pairs, drafters, places = _entries(*users, shipped) if users else shipped.copied()
+    shipped, places = _shipped(file, read_text(file))
+    own, own_places = _entries(*users, shipped.pairs) if users else (Catalog({}, {}), {})
+    models, pairs = {**shipped.models, **own.models}, {**shipped.pairs, **own.pairs}
+    drafters, places = {**shipped.drafters, **own.drafters}, places | own_places
     for pair in pairs.values():
         place = places[f"pairs.{pair.name}"]
         _refuse_unknown(place, "target", pair.target, models)

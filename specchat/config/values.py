@@ -96,10 +96,6 @@ class ScriptedSource:
 Source = HubSource | IndexSource | PathSource | ScriptedSource
 
 
-BACKENDS = ("auto", "own", "transformers", "llama.cpp")
-"""What can run a model: our own decoder, transformers, or llama.cpp."""
-
-
 @dataclass(frozen=True)
 class LlamaOptions:
     """How llama.cpp loads a model.
