@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,22 +97,22 @@ def compile_if_missing(sources: Sources) -> Path:
         OSError: the cache cannot be written, or another process compiles for too long.
     """
     file = _file_for(sources)
-    if _is_own(file):
+    if _is_own(file, open_own):
         return file
-    was_open_to_others = file.parent.exists() and not _is_own_folder(file.parent)
+    was_open_to_others = file.parent.exists() and not _is_own(file.parent, open_own_folder)
     private_dir(file.parent)
     os.close(open_own_folder(file.parent, cache_dir()))
     with locked(file.with_name("compiling.lock"), _PATIENCE_S):
         for left in file.parent.glob(f"{_UNFINISHED}*"):  # by a process that ended while it compiled
             shutil.rmtree(left, ignore_errors=True)
-        if was_open_to_others or not _is_own(file):
+        if was_open_to_others or not _is_own(file, open_own):
             _compile(sources, file)
     return file
 
 
 def is_compiled(sources: Sources) -> bool:
     """Whether the library lies in the cache, ready to be loaded."""
-    return _is_own(_file_for(sources))
+    return _is_own(_file_for(sources), open_own)
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -131,19 +132,11 @@ def _works(compiler: str) -> bool:
     return not is_macos() or Path(compiler).parent != Path("/usr/bin") or has_developer_tools()
 
 
-def _is_own(file: Path) -> bool:
+def _is_own(path: Path, open_it: Callable[[Path, Path], int]) -> bool:
     try:
-        os.close(open_own(file, cache_dir()))
+        os.close(open_it(path, cache_dir()))
     except (NotOwnFile, OSError):
         return False  # not there, or not to be trusted
-    return True
-
-
-def _is_own_folder(folder: Path) -> bool:
-    try:
-        os.close(open_own_folder(folder, cache_dir()))
-    except (NotOwnFile, OSError):
-        return False
     return True
 
 
