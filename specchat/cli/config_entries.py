@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specchat.config import AppOptions, PairSpec, load_catalog, settings_of, user_app, user_keys
-from specchat.config.settings_saving import Saved, set_all_for_pair, set_general, set_in, unset, unset_in
+from specchat.config.settings_saving import Saved, set_all_for_pair, set_in, unset, unset_in
 from specchat.config.user_config import NOTIFICATIONS, flat
 from specchat.decoding.families import FAMILIES, methods
 from specchat.errors import UsageError, nearest
@@ -75,7 +75,7 @@ class ConfigEntry:
         """Make this the value at the next start, for one pair or for all."""
         if self.name == "pair" and pair is not None:
             raise UsageError("pair cannot be a default of a pair")
-        return set_general(self.name, value) if pair is None else set_all_for_pair(pair, {self.name: value})
+        return set_in("settings", self.name, value) if pair is None else set_all_for_pair(pair, {self.name: value})
 
     def forget(self, pair: str | None) -> Saved | None:
         """Take out what was written; None if nothing was."""

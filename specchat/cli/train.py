@@ -123,7 +123,7 @@ def train(
     its next words. Every stage can be stopped with Ctrl+C and gone on with by --resume. Nothing leaves this machine.
     """
     from specchat.cli.training_run import RunOptions, run_training
-    from specchat.config.trained_drafters import JUDGE, suggested_name
+    from specchat.config.trained_drafters import JUDGE, free_name
     from specchat.training.limits import (
         depths_of,
         method_of,
@@ -148,7 +148,7 @@ def train(
     if drafter == JUDGE:
         from specchat.cli.training_run import train_judge
 
-        name = name or suggested_name(pair, JUDGE)
+        name = name or free_name(f"{pair}-{JUDGE}")
         raise typer.Exit(train_judge(request(), how))
     drafter = method_of(drafter, start, target)
     refuse_unknown_loss(drafter, loss, reference, select, start)
@@ -159,5 +159,5 @@ def train(
     if reference:
         start_named(reference, target, drafter, "--reference")
     older = f"{pair}-{drafter}"  # the name of before, where a drafter that comes with specchat has it now
-    name = name or (older if resume and is_begun(older) else suggested_name(pair, drafter))
+    name = name or (older if resume and is_begun(older) else free_name(older))
     raise typer.Exit(run_training(request(), how))

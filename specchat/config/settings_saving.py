@@ -69,18 +69,13 @@ def save(
     return saved + ([_write(users_models(), _pair_path(pair_name), *_split(narrow, elsewhere))] if narrow else [])
 
 
-def set_general(name: str, value: Any) -> Saved:
-    """Write a setting into config.toml, for every pair."""
-    return _write(users_config(), ("settings",), {name: value}, [])
-
-
 def start_with(pair_name: str) -> Saved:
     load_catalog().pair(pair_name)
     return _write(users_config(), ("settings",), *_split({"pair": pair_name}, {"pair": Settings().pair}))
 
 
 def set_in(table: str, name: str, value: Any) -> Saved:
-    """Write how the app behaves, [app], or the keys of a binding, [keys], into config.toml."""
+    """Write a setting of every pair, [settings], how the app behaves, [app], or a binding, [keys], into config.toml."""
     return _write(users_config(), (table,), {name: value}, [])
 
 

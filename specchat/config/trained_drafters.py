@@ -250,11 +250,6 @@ def _in_utc(made: date) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def suggested_name(pair: str, drafter: str, taken: Callable[[str], bool] = lambda name: False) -> str:
-    """The default name of a drafter: its pair and its method. What is `taken` is not suggested either."""
-    return free_name(f"{pair}-{drafter}", taken)
-
-
 def free_name(name: str, taken: Callable[[str], bool] = lambda name: False) -> str:
     """This name, with a number from 2 on where another drafter has this name, or it is `taken`."""
     named = load_catalog().drafters

@@ -65,7 +65,7 @@ class RecentLinearFit:
     def __init__(self, memory: float = 0.95) -> None:
         self._memory = memory
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
-        self._slope = 0.0
+        self.slope = 0.0  # what one more x adds to y
         self.known = False
 
     def add(self, x: float, y: float) -> None:
@@ -76,21 +76,16 @@ class RecentLinearFit:
         self._xx = self._xx * memory + x * x
         self._xy = self._xy * memory + x * y
         if self._varied(variance := self._weight * self._xx - self._x * self._x):
-            self._slope = max(0.0, (self._weight * self._xy - self._x * self._y) / variance)
+            self.slope = max(0.0, (self._weight * self._xy - self._x * self._y) / variance)
             self.known = True
 
     def _varied(self, variance: float) -> bool:
         """Whether x varied enough to tell the slope, by its variance times the square of the weights."""
         return variance > _FLAT * self._x * self._x
 
-    @property
-    def slope(self) -> float:
-        """What one more x adds to y."""
-        return self._slope
-
     def at(self, x: float) -> float:
         """The line's y; there must have been a measurement."""
-        return (self._y + self._slope * (x * self._weight - self._x)) / self._weight
+        return (self._y + self.slope * (x * self._weight - self._x)) / self._weight
 
 
 class RecentCostFit(RecentLinearFit):
@@ -101,7 +96,7 @@ class RecentCostFit(RecentLinearFit):
         super().add(x, y)
         in_proportion = self._y / self._x if self._x > 0.0 else 0.0
         varied = self._varied(self._weight * self._xx - self._x * self._x)
-        self._slope = min(self._slope, in_proportion) if varied else in_proportion
+        self.slope = min(self.slope, in_proportion) if varied else in_proportion
 
     def at(self, x: float) -> float:
         """The line's y; 0 before the first measurement."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from specchat.config import load_catalog, users_models
 from specchat.config.directories import shipped_drafters_dir
-from specchat.config.trained_drafters import suggested_name, whose_name
+from specchat.config.trained_drafters import free_name, whose_name
 
 
 def test_a_name_that_comes_with_specchat_gets_a_number() -> None:
-    assert suggested_name("gemma", "hydra") == "gemma-hydra"
-    assert suggested_name("smol", "hydra") == "smol-hydra-2"
-    assert suggested_name("smol", "hydra", lambda name: name == "smol-hydra-2") == "smol-hydra-3"
+    assert free_name("gemma-hydra") == "gemma-hydra"
+    assert free_name("smol-hydra") == "smol-hydra-2"
+    assert free_name("smol-hydra", lambda name: name == "smol-hydra-2") == "smol-hydra-3"
 
 
 def test_a_name_in_models_toml_gets_a_number(tmp_path) -> None:
@@ -23,7 +23,7 @@ def test_a_name_in_models_toml_gets_a_number(tmp_path) -> None:
         '[drafters.gemma-hydra]\nmethod = "hydra"\ntarget = "smollm2-135m-instruct"\n'
         'sources = [{hub = "someone/drafter", revision = "main"}]\nlicence = "MIT"\n' + files
     )
-    assert suggested_name("gemma", "hydra") == "gemma-hydra-2"
+    assert free_name("gemma-hydra") == "gemma-hydra-2"
     assert whose_name("gemma-hydra") == "is named in models.toml"
 
 

@@ -21,7 +21,7 @@ from specchat.config import (
     users_models,
 )
 from specchat.config.kept_files import locked
-from specchat.config.settings_saving import save, set_all_for_pair, set_general, start_with, unset
+from specchat.config.settings_saving import save, set_all_for_pair, set_in, start_with, unset
 from specchat.config.toml_editing import Document, change_file, put
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import ConfigError, UsageError
@@ -151,7 +151,7 @@ def test_what_was_saved_is_said_with_file_table_and_keys():
 def test_comments_and_order_survive():
     text = "# mine\n\n[settings] # all pairs\nseed = 3  # lucky\n\n# keys below\n[keys]\nhelp = 'f1'\n"
     write(users_config(), text)
-    set_general("top_p", 0.9)
+    set_in("settings", "top_p", 0.9)
     assert users_config().read_text() == text.replace("# lucky\n", "# lucky\ntop_p = 0.9\n")
     unset("top_p")
     assert users_config().read_text() == text
@@ -180,14 +180,14 @@ def test_however_a_table_was_written_it_is_found_and_changed_there(text, left):
 def test_a_file_that_cannot_be_read_is_told_and_left_alone():
     write(users_config(), "[settings\n")
     with pytest.raises(ConfigError, match="line 1"):
-        set_general("seed", 3)
+        set_in("settings", "seed", 3)
     assert users_config().read_text() == "[settings\n"
 
 
 def test_a_value_that_could_not_be_read_again_is_not_written():
     write(users_config(), "[settings]\nseed = 3\n")
     with pytest.raises(ConfigError, match="0, or 1e-06 to 10"):
-        set_general("temperature", 11.0)
+        set_in("settings", "temperature", 11.0)
     assert users_config().read_text() == "[settings]\nseed = 3\n"
 
 
@@ -199,7 +199,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(monkeypatch):
 
     monkeypatch.setattr(os, "replace", broken)
     with pytest.raises(ConfigError, match="no space"):
-        set_general("seed", 4)
+        set_in("settings", "seed", 4)
     assert users_config().read_text() == "[settings]\nseed = 3\n"
     assert sorted(file.name for file in config_dir().iterdir()) == [".config.toml.lock", "config.toml"]
 
@@ -212,7 +212,7 @@ def test_two_programs_that_change_a_file_at_once_lose_nothing():
         other.join(0.3)
         put(document, ("settings",), "seed", 3)
 
-    other = Thread(target=set_general, args=("top_p", 0.5))
+    other = Thread(target=set_in, args=("settings", "top_p", 0.5))
     change_file(users_config(), first, lambda place, data: None)
     other.join()
     assert user_settings() == {"seed": 3, "top_p": 0.5}
@@ -220,9 +220,9 @@ def test_two_programs_that_change_a_file_at_once_lose_nothing():
 
 def test_a_file_that_is_being_changed_for_long_is_told_in_one_line(monkeypatch):
     monkeypatch.setattr(toml_editing, "_PATIENCE_S", 0.05)
-    set_general("seed", 3)
+    set_in("settings", "seed", 3)
     with locked(config_dir() / ".config.toml.lock", 1), pytest.raises(ConfigError, match="another program holds"):
-        set_general("seed", 4)
+        set_in("settings", "seed", 4)
     assert user_settings() == {"seed": 3}
 
 
@@ -243,12 +243,12 @@ def test_dotted_keys_that_no_table_can_be_put_between_are_told_by_their_table(te
 
 
 def test_a_new_file_is_private_and_a_linked_one_stays_a_link(tmp_path):
-    set_general("seed", 4)
+    set_in("settings", "seed", 4)
     assert stat.S_IMODE(users_config().stat().st_mode) == 0o600
     (tmp_path / "dotfiles.toml").write_text("[settings]\nseed = 3\n")
     users_config().unlink()
     users_config().symlink_to(tmp_path / "dotfiles.toml")
-    set_general("seed", 5)
+    set_in("settings", "seed", 5)
     assert users_config().is_symlink()
     assert (tmp_path / "dotfiles.toml").read_text() == "[settings]\nseed = 5\n"
 
@@ -273,13 +273,13 @@ def test_a_link_into_a_folder_that_is_not_there_makes_none(linked, tmp_path):
     with pytest.raises(
         ConfigError, match=rf"config\.toml cannot be changed: .* is a link to {away}.*, which is not there"
     ):
-        set_general("seed", 3)
+        set_in("settings", "seed", 3)
     assert not away.parent.exists()
 
 
 def test_a_link_to_a_file_that_is_not_there_yet_makes_it(tmp_path):
     config_dir().mkdir(parents=True)
     users_config().symlink_to(tmp_path / "mine.toml")
-    set_general("seed", 3)
+    set_in("settings", "seed", 3)
     assert users_config().is_symlink()
     assert "seed = 3" in (tmp_path / "mine.toml").read_text()

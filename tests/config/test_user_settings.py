@@ -10,7 +10,7 @@ import pytest
 from config_files import model_with, write
 
 from specchat import config
-from specchat.config.settings_saving import set_general
+from specchat.config.settings_saving import set_in
 from specchat.errors import ConfigError
 from specchat.settings import Settings
 
@@ -102,14 +102,14 @@ def test_whatever_bytes_stand_in_a_file_the_answer_is_one_short_line(what):
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 700
     with pytest.raises(ConfigError, match=line):
-        set_general("depth", 4)
+        set_in("settings", "depth", 4)
     assert file.read_bytes() == data
 
 
 def test_a_mark_that_an_editor_puts_before_the_text_is_no_part_of_it():
     write("config.toml", "").write_bytes(b"\xef\xbb\xbf[settings]\r\nwidth = 3\r\n")
     assert config.user_settings() == {"width": 3}
-    set_general("width", 4)
+    set_in("settings", "width", 4)
     assert config.user_settings() == {"width": 4}
 
 

@@ -12,7 +12,6 @@ from specchat.config import load_catalog, settings_of, user_app, user_keys, user
 from specchat.config.settings_saving import (
     forget_pair,
     set_all_for_pair,
-    set_general,
     set_in,
     start_with,
     unset,
@@ -100,8 +99,8 @@ LINES = (
 )  # fmt: skip
 
 CHANGES: tuple[Callable[[], object], ...] = (
-    lambda: set_general("width", 4),
-    lambda: set_general("suffix.depth", 7),
+    lambda: set_in("settings", "width", 4),
+    lambda: set_in("settings", "suffix.depth", 7),
     lambda: unset("width"),
     lambda: unset("suffix.depth"),
     lambda: set_all_for_pair("smol", {"depth": 5}),

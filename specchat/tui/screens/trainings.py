@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input
 
 from specchat.config import own_drafters_dir
-from specchat.config.trained_drafters import suggested_name
+from specchat.config.trained_drafters import free_name
 from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError, UsageError
 from specchat.training.limits import CHATS
@@ -268,7 +268,7 @@ class Trainings:
         """The defaults, under a name that is not taken."""
         pair, unfinished = self._chat.engine.pair, self.runner.unfinished()
         begun = unfinished.name if unfinished else ""
-        name = suggested_name(pair, drafter, lambda name: name == begun or (own_drafters_dir() / name).exists())
+        name = free_name(f"{pair}-{drafter}", lambda name: name == begun or (own_drafters_dir() / name).exists())
         return TrainingChoices(pair, drafter, "self", _TOKENS, 0.0, name)
 
     def _show(self) -> None:

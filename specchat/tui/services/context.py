@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.config import load_catalog, settings_of, shipped_settings
-from specchat.config.settings_saving import Saved, save, set_general
+from specchat.config.settings_saving import Saved, save, set_in
 from specchat.engine.protocol.describe import settings_message
 from specchat.errors import SpecchatError, UsageError
 from specchat.tui.services.chat_archive import ChatArchive
@@ -63,7 +63,7 @@ class SettingsFiles:
             ConfigError: the file cannot be read or written; it is as it was.
         """
         if self._here:
-            set_general(name, value)
+            set_in("settings", name, value)
             self.read()
 
     def save(self, *, into_pair: bool) -> list[Saved]:
