@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,14 +24,11 @@ _KEPT_ELSEWHERE = "Files you exported, datastores, texts of trainings and backup
 app = typer.Typer(help="List, read, search, export, import and remove chats.", no_args_is_help=True)
 
 
-def chat_ids(incomplete: str) -> list[tuple[str, str]]:
-    """Ids with this beginning, and their chats' titles, for shell completion."""
-    try:
-        with reading() as chats:
-            found = chats.summaries()
-    except SpecchatError:
-        return []
-    return [(chat.id, _clean(chat.title)) for chat in found if chat.id.startswith(incomplete)]
+def chat_ids() -> list[tuple[str, str]]:
+    """Every id, and its chat's title, for shell completion."""
+    with suppress(SpecchatError), reading() as chats:
+        return [(chat.id, _clean(chat.title)) for chat in chats.summaries()]
+    return []
 
 
 _ID_HELP = "a chat's id, or its beginning, as `specchat chats list` shows it"

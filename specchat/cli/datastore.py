@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specchat.cli.chats import AsJson
+from specchat.cli.chats import AsJson, reading
 from specchat.cli.flags import model_names
 from specchat.cli.progress import sized
 from specchat.cli.streams import confirmed
@@ -39,10 +39,10 @@ Named = tuple[str, str]
 """The name of a file or chat, and a text from it."""
 
 
-def _known(incomplete: str) -> list[str]:
+def _known() -> list[str]:
     from specchat.config.datastore_files import datastore_files
 
-    return [one.name for one in datastore_files() if one.name.startswith(incomplete)]
+    return [one.name for one in datastore_files()]
 
 
 @app.command()
@@ -256,13 +256,11 @@ def texts_of_chats() -> Iterator[Named]:
     Raises:
         StoreError: the chats cannot be read.
     """
-    from specchat.store.chats import Chats
-    from specchat.store.database import default_path, open_to_read
+    from specchat.store.database import default_path
 
     if not default_path().exists():
         return
-    with open_to_read(default_path()) as connection:
-        chats = Chats(connection)
+    with reading() as chats:
         for found in chats.summaries(limit=_MOST_CHATS):
             for message in chats.chat(found.id)[1]:
                 yield from _pieces(f"the chat {found.title}", message.content)

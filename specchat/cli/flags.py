@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from specchat.decoding.families import FAMILIES, methods
 from specchat.errors import SpecchatError
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS, Settings, parse_method_options
+
+if TYPE_CHECKING:
+    from specchat.config import Catalog
 
 _PANEL = "Settings (a pair's own defaults come before those named here)"
 
@@ -75,7 +78,8 @@ _MOST_NAMES = 12
 
 
 def _flag(option: Option) -> inspect.Parameter:
-    known = [] if option.name == "pair" else known_names(option.name)
+    tables = {table.family: list(table) for table in FAMILIES}
+    known = tables.get(option.name) or list(option.choices)
     names = ", ".join(known) if len(known) <= _MOST_NAMES else f"{len(known)} of them, listed by specchat methods"
     default = "" if option.default == "" else f"default {str(option.default).lower()}"
     about = "; ".join(text for text in (option.range_text() or names, default) if text)
@@ -85,7 +89,7 @@ def _flag(option: Option) -> inspect.Parameter:
         help=f"{option.help} ({about})" if about else option.help,  # in brackets it would be taken for markup
         show_default=False,
         rich_help_panel=_PANEL,
-        autocompletion=_completion(option.name),
+        autocompletion=pair_names if option.name == "pair" else lambda: known,
     )
     return _parameter(option.name, str | None, extra)  # its own `parse` says what is wrong with a value
 
@@ -108,58 +112,40 @@ _REPEATED = [
             metavar="METHOD.OPTION=VALUE",
             help="a method's own option",
             rich_help_panel=_PANEL,
-            autocompletion=lambda incomplete: [f"{name}=" for name in method_options() if name.startswith(incomplete)],
+            autocompletion=lambda: [f"{name}=" for name in method_options()],
         ),
     ),
 ]
 """The flags that may be given again."""
 
 
-def _completion(setting: str) -> Callable[[str], list[str]]:
-    """Names of settings, for shell completion."""
-
-    def names(incomplete: str) -> list[str]:
-        with suppress(SpecchatError):  # the command itself reports a broken file
-            return [name for name in known_names(setting) if name.startswith(incomplete)]
-        return []
-
-    return names
-
-
-def setting_names(incomplete: str) -> list[str]:
-    """Every setting, method's option and option of the app that begins so, for shell completion."""
+def setting_names() -> list[str]:
+    """Every setting, method's option and option of the app, for shell completion."""
     from specchat.config import AppOptions
 
     app = [f"app.{field.name}" for field in dataclasses.fields(AppOptions)]
-    return [name for name in [*OPTIONS, "stop", *app, *method_options()] if name.startswith(incomplete)]
+    return [*OPTIONS, "stop", *app, *method_options()]
 
 
-def model_names(incomplete: str) -> list[str]:
-    """Every pair, model and trained drafter that begins so, for shell completion."""
-    from specchat.config import load_catalog
+def pair_names() -> list[str]:
+    return list(_catalog().pairs)
 
-    try:
-        catalog = load_catalog()
-    except SpecchatError:  # the command itself reports it
-        return []
-    return [
-        name
-        for name in dict.fromkeys([*catalog.pairs, *catalog.models, *catalog.drafters])
-        if name.startswith(incomplete)
-    ]
+
+def model_names() -> list[str]:
+    """Every pair, model and trained drafter, for shell completion."""
+    catalog = _catalog()
+    return list(dict.fromkeys([*catalog.pairs, *catalog.models, *catalog.drafters]))
+
+
+def _catalog() -> Catalog:
+    """The catalog, empty where it cannot be read: the command itself reports that."""
+    from specchat.config import Catalog, load_catalog
+
+    with suppress(SpecchatError):
+        return load_catalog()
+    return Catalog({}, {})
 
 
 def method_options() -> list[str]:
     """`METHOD.OPTION` of every method."""
     return [f"{method.name}.{option.name}" for _, method in methods() for option in options_of(method.options)]
-
-
-def known_names(setting: str) -> list[str]:
-    """The names a setting may take, where it takes names: pairs, methods, choices."""
-    if setting == "pair":
-        from specchat.config import load_catalog
-
-        return list(load_catalog().pairs)
-    if setting in ("drafter", "policy", "rule", "controller"):
-        return next(list(table) for table in FAMILIES if table.family == setting)
-    return list(OPTIONS[setting].choices)

@@ -115,12 +115,11 @@ def test_nothing_is_removed_without_a_yes(kept):
 
 
 def test_the_shell_completes_ids_with_their_titles(kept):
-    assert chat_ids("abd") == [("abd567", "Rust or Go?")]
-    assert chat_ids("x") == []
+    assert ("abd567", "Rust or Go?") in chat_ids()
 
 
 def test_the_shell_completes_nothing_where_nothing_is_kept():
-    assert chat_ids("") == []
+    assert chat_ids() == []
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["search", "how"], ["show", "abc"]])

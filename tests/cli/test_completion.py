@@ -43,4 +43,6 @@ def test_names_are_completed(line: str, offered: str) -> None:
         **os.environ, "_SPECCHAT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")),
     }  # fmt: skip
     done = subprocess.run([PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert offered in done.stdout.split()
+    names = done.stdout.split()
+    assert offered in names
+    assert all(name.startswith(line.rpartition(" ")[2]) for name in names)
