@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -142,14 +142,11 @@ def writing() -> Iterator[Chats]:
     from specchat.store.database import default_path, open_to_write, saying
 
     path = default_path()
-    opened = open_to_write(path)
-    if opened.remark:
-        typer.echo(f"specchat: {opened.remark}", err=True)
-    try:
-        with saying(path):
-            yield Chats(opened.connection)
-    finally:
-        opened.connection.close()
+    connection, remark = open_to_write(path)
+    if remark:
+        typer.echo(f"specchat: {remark}", err=True)
+    with closing(connection), saying(path):
+        yield Chats(connection)
 
 
 def _summaries(words: str, limit: int) -> list[Summary]:

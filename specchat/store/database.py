@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import count
@@ -116,22 +115,14 @@ BUSY_S = 2.0
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-@dataclass(frozen=True)
-class OpenedDatabase:
-    """A connection that may write, and what the user should know about how it came about."""
-
-    connection: sqlite3.Connection
-    remark: str = ""
-
-
 def default_path() -> Path:
     return state_dir() / "chats.db"
 
 
-def open_to_write(path: Path, *, suspected: bool = False) -> OpenedDatabase:
+def open_to_write(path: Path, *, suspected: bool = False) -> tuple[sqlite3.Connection, str]:
     """The database, made or brought up to date if need be; raises StoreError with the reason where it cannot be.
 
-    A damaged file is moved aside, and the remark says where to. Not every page is looked at unless
+    A damaged file is moved aside, and a remark, else empty, says where to. Not every page is looked at unless
     the file is `suspected`: that would take long, and a page that is broken says so when it is read.
     """
     with saying(path):
@@ -140,14 +131,12 @@ def open_to_write(path: Path, *, suspected: bool = False) -> OpenedDatabase:
         # Two processes that start at once must not both migrate, or move aside a file just made.
         with locked(path.with_name(f"{path.name}.lock"), BUSY_S):
             try:
-                return OpenedDatabase(_prepared(path, suspected))
+                return _prepared(path, suspected), ""
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 if not is_damage(error):
                     raise
             aside = _move_aside(path)
-            return OpenedDatabase(
-                _prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun"
-            )
+            return _prepared(path), f"{path.name} was damaged; it is kept as {aside}, and a new one was begun"
 
 
 @contextmanager

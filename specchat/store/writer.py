@@ -205,8 +205,8 @@ class Writer:
         if self._presence is None:
             self._presence = ProcessLock(folder)
         if self._connection is None:
-            opened = open_to_write(self._path, suspected=self._damaged)
-            self._connection, self._damaged = opened.connection, False
+            self._connection, remark = open_to_write(self._path, suspected=self._damaged)
+            self._damaged = False
             chats = Chats(self._connection)
             with chats.transaction():
                 chats.interrupt(owner for owner in chats.owners() if is_gone(folder, owner))
@@ -214,8 +214,8 @@ class Writer:
                 chats.forget_rounds()
             erase(self._path, chats, removed)
             sweep(folder)
-            if opened.remark:
-                self._remark(opened.remark)
+            if remark:
+                self._remark(remark)
                 self._anew()
         return self._connection, self._presence.name
 

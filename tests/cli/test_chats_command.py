@@ -31,7 +31,7 @@ WHEN = "2026-01-31T12:00:00.000Z"
 @pytest.fixture
 def kept(away_from_home: None) -> Path:
     path = default_path()
-    chats = Chats(open_to_write(path).connection)
+    chats = Chats(open_to_write(path)[0])
     with chats.transaction():
         for id, text in (("abc234", "How does a \x1b[31mtree\x1b[0m work?"), ("abd567", "Rust or Go?")):
             chats.save(ChatRecord(id, text, WHEN, WHEN, leaf="b"))
@@ -182,7 +182,7 @@ def test_resume_takes_an_id_or_none(given, read):
 
 
 def test_a_pipe_gets_whole_ids_and_titles_whatever_the_width(kept):
-    chats = Chats(open_to_write(kept).connection)
+    chats = Chats(open_to_write(kept)[0])
     long, title = "x" * 64, "How " * 60
     chats.save(ChatRecord(long, title, WHEN, WHEN))
     chats._sql.close()

@@ -116,12 +116,12 @@ def test_one_text_is_not_told_as_texts(folder):
 
 
 def test_chats_are_read_only_where_they_are_asked_for(folder):
-    opened = open_to_write(default_path())
-    chats = Chats(opened.connection)
+    connection, _ = open_to_write(default_path())
+    chats = Chats(connection)
     chats.save(ChatRecord("c", "title", "2026-01-01", "2026-01-01"))
     chats.add("c", StoredMessage("m", None, "user", "what was said", "2026-01-01"))
     chats.add("c", StoredMessage("n", "m", "assistant", "what was answered", "2026-01-02"))
-    opened.connection.close()
+    connection.close()
     build("files", str(folder / "b.txt"))
     build("both", str(folder / "b.txt"), "--chats")
     assert texts_in("files") == ["second text"]

@@ -21,12 +21,12 @@ STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ufe
 
 
 def keep_a_hostile_chat() -> None:
-    opened = open_to_write(default_path())
-    chats = Chats(opened.connection)
+    connection, _ = open_to_write(default_path())
+    chats = Chats(connection)
     with chats.transaction():
         chats.save(ChatRecord("c" * 12, HOSTILE_WORD, "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00"))
         chats.add("c" * 12, StoredMessage("m" * 12, None, "user", HOSTILE_WORD, "2026-01-01T00:00:00+00:00"))
-    opened.connection.close()
+    connection.close()
 
 
 HOSTILE_WORD = HOSTILE.replace("\x00", "")

@@ -314,7 +314,7 @@ def test_a_tiny_draft_model_is_trained_and_another_learns_where_it_is_ahead(tiny
 
 @pytest.fixture
 def chatted():
-    chats = Chats(open_to_write(default_path()).connection)
+    chats = Chats(open_to_write(default_path())[0])
     with chats.transaction():
         for id, text in (("abc234", "  Rust or Go, for a small server?"), ("abd567", "Who painted the night watch?")):
             chats.save(ChatRecord(id, text, WHEN, WHEN, leaf="b"))

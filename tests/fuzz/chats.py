@@ -48,7 +48,7 @@ def write_chats(file: Path, *titles: str) -> None:
 @cache
 def _database(titles: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        connection = open_to_write(file := Path(folder) / "chats.db").connection
+        connection = open_to_write(file := Path(folder) / "chats.db")[0]
         chats = Chats(connection)
         named = {f"{CHAT.id}{number}": title for number, title in enumerate(titles)} or {CHAT.id: CHAT.title}
         for id, title in named.items():

@@ -29,15 +29,15 @@ def attempt(seed: int, folder: Path) -> None:
     assert line.isprintable(), repr(line)
     assert not (line and seed % 10 == 0), line
     assert file.read_bytes() == Path(damaged).read_bytes(), "reading changes nothing"
-    opened = open_to_write(file, suspected=True)
+    connection, _ = open_to_write(file, suspected=True)
     try:
         with saying(file):
-            chats = Chats(opened.connection)
+            chats = Chats(connection)
             with chats.transaction():
                 chats.save(CHAT)
             assert CHAT.id in use(chats)
     finally:
-        opened.connection.close()
+        connection.close()
 
 
 def _used(file: Path) -> str:

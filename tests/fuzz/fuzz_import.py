@@ -37,7 +37,8 @@ def attempt(seed: int, folder: Path) -> None:
     (folder / "chat.json").write_bytes(data)
 
     write_chats(folder / "chats.db")
-    chats = Chats((opened := open_to_write(folder / "chats.db")).connection)
+    connection, _ = open_to_write(folder / "chats.db")
+    chats = Chats(connection)
     try:
         before = chats.chat(CHAT.id)
         refused = _imported(chats, folder / "chat.json")
@@ -48,7 +49,7 @@ def attempt(seed: int, folder: Path) -> None:
             for id in use(chats):
                 exported_again(chats, id)
     finally:
-        opened.connection.close()
+        connection.close()
 
 
 def _imported(chats: Chats, file: Path) -> str:

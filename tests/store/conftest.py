@@ -18,6 +18,6 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def chats(path: Path) -> Iterator[Chats]:
-    connection = open_to_write(path).connection
+    connection = open_to_write(path)[0]
     yield Chats(connection)
     connection.close()

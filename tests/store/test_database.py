@@ -32,11 +32,11 @@ def kept(path: Path) -> list[str]:
 
 
 def test_the_first_opening_makes_a_file_for_its_owner_alone(path: Path) -> None:
-    opened = open_to_write(path)
-    assert opened.remark == ""
+    connection, remark = open_to_write(path)
+    assert remark == ""
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    pragmas = {name: opened.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in
+    pragmas = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in
                ("journal_mode", "synchronous", "foreign_keys", "user_version")}  # fmt: skip
     assert pragmas == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "user_version": NEWEST}
 
@@ -50,7 +50,7 @@ def test_reading_makes_nothing(path: Path) -> None:
 def test_an_older_file_is_copied_and_then_brought_up_to_date(path: Path, chats: Chats, monkeypatch) -> None:
     talk(chats, "a", "hi")
     monkeypatch.setattr(database, "MIGRATIONS", [*database.MIGRATIONS, "ALTER TABLE chats ADD COLUMN mood TEXT;"])
-    connection = open_to_write(path).connection
+    connection = open_to_write(path)[0]
     assert connection.execute("SELECT id, mood FROM chats").fetchall() == [("a", None)]
     copy = path.with_name(f"chats.db.v{NEWEST}.bak")
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
@@ -89,7 +89,7 @@ def test_a_file_of_the_first_version_is_read_as_it_is(path: Path, first: list[tu
 
 
 def test_a_file_of_the_first_version_is_brought_up_to_date_without_loss(path: Path, first: list[tuple]) -> None:
-    connection = open_to_write(path).connection
+    connection = open_to_write(path)[0]
     assert connection.execute("SELECT * FROM messages").fetchall() == first
     chats = Chats(connection)
     row, _ = chats.chat("a")
@@ -102,7 +102,7 @@ def test_a_file_of_the_first_version_is_brought_up_to_date_without_loss(path: Pa
 def test_a_draft_is_kept_with_its_chat_and_leaves_with_it(path: Path, first: list[tuple]) -> None:
     with open_to_read(path) as connection:
         assert Chats(connection).draft("a") == ""
-    chats = Chats(open_to_write(path).connection)
+    chats = Chats(open_to_write(path)[0])
     chats.keep_draft("a", "one")
     chats.keep_draft("a", "two \ud800")
     chats.keep_draft("nobody's", "three")
@@ -120,7 +120,7 @@ def test_speed_ups_without_plain_rounds_are_forgotten_and_nothing_else(path: Pat
     connection.execute("UPDATE messages SET facts = ? WHERE id = 'n'", (json.dumps({"pair": "smol", "stats": old}),))
     connection.execute("UPDATE messages SET facts = 'no JSON' WHERE id = 'm'")
     connection.close()
-    opened = open_to_write(path).connection
+    opened = open_to_write(path)[0]
     damaged, kept = (row[0] for row in opened.execute("SELECT facts FROM messages ORDER BY number"))
     assert damaged == "no JSON"
     assert json.loads(kept) == {"pair": "smol", "stats": {"rounds": 3}}
@@ -137,7 +137,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, chats: Chats, m
         patch.setattr(database, "MIGRATIONS", broken)
         with pytest.raises(StoreError, match="nowhere"):
             open_to_write(path)
-    connection = open_to_write(path).connection
+    connection = open_to_write(path)[0]
     assert connection.execute("PRAGMA user_version").fetchone() == (NEWEST,)
     assert "mood" not in [column[1] for column in connection.execute("PRAGMA table_info(chats)")]
 
@@ -154,12 +154,12 @@ def test_a_newer_file_is_refused_and_not_touched(path: Path, chats: Chats, openi
 def test_a_damaged_file_is_moved_aside_and_a_new_one_begun(path: Path, damage: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(damage)
-    opened = open_to_write(path)
+    _, remark = open_to_write(path)
     aside = next(path.parent.glob("chats.db.damaged-*"))
-    assert str(aside) in opened.remark
+    assert str(aside) in remark
     assert aside.read_bytes() == damage
     assert kept(path) == []
-    assert open_to_write(path).remark == ""
+    assert open_to_write(path)[1] == ""
 
 
 def test_a_file_that_is_suspected_is_looked_at_page_by_page(path: Path, chats: Chats) -> None:
@@ -169,13 +169,13 @@ def test_a_file_that_is_suspected_is_looked_at_page_by_page(path: Path, chats: C
     data = bytearray(path.read_bytes())
     data[40 * 4096 : 60 * 4096] = b"\xaa" * (20 * 4096)
     path.write_bytes(data)
-    assert open_to_write(path).remark == ""
-    assert "damaged" in open_to_write(path, suspected=True).remark
+    assert open_to_write(path)[1] == ""
+    assert "damaged" in open_to_write(path, suspected=True)[1]
 
 
 def test_a_locked_file_is_said_to_be_locked(path: Path, chats: Chats, monkeypatch) -> None:
     monkeypatch.setattr(database, "BUSY_S", 0.05)
-    other = open_to_write(path).connection
+    other = open_to_write(path)[0]
     chats._sql.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError, match="another program holds it locked"), database.saying(path):
         Chats(other).save(chat())
@@ -221,15 +221,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounts a small file system")
 def test_a_disk_without_room_is_survived(small_disk: Path) -> None:
     path = small_disk / "chats.db"
-    opened = open_to_write(path)
-    chats = Chats(opened.connection)
+    connection, _ = open_to_write(path)
+    chats = Chats(connection)
     talk(chats, "a", "hi")
     with pytest.raises(StoreError, match="the disk is full"), database.saying(path):
         talk(chats, "b", "x" * 300_000)
     talk(chats, "c", "a short one still fits")
     assert sorted(kept(path)) == ["a", "c"]
-    assert opened.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    opened.connection.close()
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
@@ -291,7 +291,7 @@ def test_a_file_that_others_could_read_is_closed_to_them(path: Path, chats: Chat
     others = [path, path.with_name("chats.db-wal"), path.with_name("chats.db-shm")]
     for file in others:
         file.chmod(0o644)
-    open_to_write(path).connection.close()
+    open_to_write(path)[0].close()
     assert [stat.S_IMODE(file.stat().st_mode) for file in others if file.exists()] == [0o600] * 3
 
 
@@ -356,5 +356,5 @@ def test_a_second_damaged_file_of_the_same_second_keeps_the_first(path: Path, mo
     path.parent.mkdir()
     for damage in (b"one " * 1000, b"two " * 1000):
         path.write_bytes(damage)
-        open_to_write(path).connection.close()
+        open_to_write(path)[0].close()
     assert [file.read_bytes()[:4] for file in sorted(path.parent.glob("chats.db.damaged-*"))] == [b"one ", b"two "]

@@ -18,7 +18,7 @@ def test_drafts_of_new_chats_are_kept_beside_each_other_and_leave_together(path:
     before.execute("INSERT INTO drafts VALUES ('a', 'of a chat')")
     before.commit()
     before.close()
-    chats = Chats(open_to_write(path).connection)
+    chats = Chats(open_to_write(path)[0])
     assert (chats.draft("a"), chats.draft(None)) == ("of a chat", "")
     chats.keep_draft(None, "one \ud800")
     chats.keep_draft(None, "two")

@@ -39,7 +39,7 @@ def home(path: Path) -> Path:
                 (id, f"m{n}", f"{word} {n}"),
             )
     older.close()
-    chats = Chats(open_to_write(path).connection)
+    chats = Chats(open_to_write(path)[0])
     talk(chats, "gone2", f"a second {GONE}", f"an answer: {GONE}", title=f"{GONE} too")
     chats.update("gone2", said("m0", f"{GONE} changed " * 500))
     chats.keep_draft("gone2", f"a draft of {GONE}")
@@ -56,8 +56,8 @@ HOLDING = {"chats.db", "chats.db.v2.bak", "prompts.jsonl"}
 
 def test_no_file_has_the_words_of_a_chat_that_was_removed(home: Path) -> None:
     assert files_with(GONE, home) == files_with(STAYS, home) == HOLDING
-    chats = Chats(open_to_write(home).connection)
-    beside = open_to_write(home).connection  # another specchat keeps the log in place
+    chats = Chats(open_to_write(home)[0])
+    beside = open_to_write(home)[0]  # another specchat keeps the log in place
     beside.execute("SELECT count(*) FROM chats").fetchone()
     with chats.transaction():
         removed = chats.remove("gone", "gone2")
@@ -74,7 +74,7 @@ def test_no_file_has_the_words_of_a_chat_that_was_removed(home: Path) -> None:
 
 
 def test_a_chat_that_was_deleted_long_ago_leaves_no_words_either(home: Path) -> None:
-    chats = Chats(open_to_write(home).connection)
+    chats = Chats(open_to_write(home)[0])
     for id in ("gone", "gone2"):
         chats.delete(id)
     assert files_with(GONE, home) >= HOLDING
@@ -94,7 +94,7 @@ def test_what_was_read_of_a_chat_goes_with_it(home: Path) -> None:
         files.name(owner, keys)
         for key in keys:
             files.write(key, b"what was read")
-    chats = Chats(open_to_write(home).connection)
+    chats = Chats(open_to_write(home)[0])
     assert erase(home, chats, chats.remove("gone2")) == []
     assert [files.has(bytes([digit]) * 32) for digit in b"123"] == [True, False, True]
 
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_named_if_it_holds_the_chat_and_never_changed(home: Pa
     damaged = [home.with_name(f"chats.db.damaged-{n}") for n in range(3)]
     for file, text in zip(damaged, (b"\xff gone2 \xff" + GONE.encode(), b"another chat", b""), strict=True):
         file.write_bytes(text)
-    chats = Chats(open_to_write(home).connection)
+    chats = Chats(open_to_write(home)[0])
     left = erase(home, chats, chats.remove("gone2"))
     assert left == [f"{damaged[0]} holds them still: delete it if no other chat in it is to be saved"]
     assert GONE.encode() in damaged[0].read_bytes()
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_named_if_it_holds_the_chat_and_never_changed(home: Pa
 
 def test_a_copy_that_cannot_be_changed_is_named(home: Path) -> None:
     home.with_name("chats.db.v2.bak").write_bytes(b"no database" * 1000)
-    chats = Chats(open_to_write(home).connection)
+    chats = Chats(open_to_write(home)[0])
     (line,) = erase(home, chats, chats.remove("gone"))
     assert line == f"{home}.v2.bak: the file is damaged; it may hold them still"
 

@@ -42,7 +42,7 @@ def whole_chats(draw: Any) -> tuple[ChatRecord, list[StoredMessage]]:
 
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
-    connection = open_to_write(tmp_path_factory.mktemp("store") / "chats.db").connection
+    connection = open_to_write(tmp_path_factory.mktemp("store") / "chats.db")[0]
     yield connection
     connection.close()
 

@@ -63,7 +63,7 @@ def test_a_file_from_before_rounds_were_stored_is_brought_up_to_date(path: Path)
     row = (1, "a", "m", None, "assistant", "text", "2026", "done", None, "[4]", None)
     before.execute(f"INSERT INTO messages VALUES ({', '.join('?' * len(row))})", row)
     before.close()
-    chats = Chats(open_to_write(path).connection)
+    chats = Chats(open_to_write(path)[0])
     assert [(message.content, message.rounds) for message in chats.chat("a")[1]] == [("text", b"")]
     chats.update("a", msgspec.structs.replace(chats.chat("a")[1][0], rounds=b"rounds"))
     assert stored(chats, "a") == [b"rounds"]
@@ -92,4 +92,4 @@ def test_a_column_that_holds_no_bytes_is_no_rounds(chats: Chats, path: Path) -> 
     other = sqlite3.connect(path, isolation_level=None)
     other.executescript("DROP TABLE rounds; CREATE TABLE rounds (number INTEGER PRIMARY KEY, data);")
     other.execute("INSERT INTO rounds SELECT number, 'text' FROM messages")
-    assert stored(Chats(open_to_write(path).connection)) == [b""]
+    assert stored(Chats(open_to_write(path)[0])) == [b""]

@@ -151,7 +151,7 @@ def test_a_disk_that_is_full_costs_nothing_once_there_is_room(path: Path, monkey
 def test_a_file_that_another_program_locks_is_written_when_it_lets_go(path: Path, monkeypatch) -> None:
     monkeypatch.setattr(database, "BUSY_S", 0.05)
     monkeypatch.setattr(writer_module, "RETRY_S", 0.05)
-    other = open_to_write(path).connection
+    other = open_to_write(path)[0]
     one = Listener(path)
     assert one.writer.settled(10)
     other.execute("BEGIN IMMEDIATE")
@@ -242,7 +242,7 @@ def test_a_reply_whose_writer_was_killed_becomes_interrupted_and_keeps_its_text(
     assert reply.status == "interrupted"
     assert reply.content.startswith("word word")
     assert len(reply.pieces) * 5 == len(reply.content)
-    connection = open_to_write(path).connection
+    connection = open_to_write(path)[0]
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert not list((path.parent / "running").iterdir())
 

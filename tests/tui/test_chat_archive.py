@@ -74,7 +74,7 @@ async def test_a_reply_is_kept_while_it_is_written_and_with_its_figures_when_it_
 
 @pytest.mark.parametrize("pair", ["smol", "qwen", ""])
 async def test_a_chat_that_another_pair_wrote_says_so_and_offers_it(store, pair):
-    with open_to_write(store).connection as connection:
+    with open_to_write(store)[0] as connection:
         record = ChatRecord("c1", "old", WHEN, WHEN, False, "", "m2", None)
         said = StoredMessage("m1", None, "user", "hi", WHEN)
         reply = StoredMessage("m2", "m1", "assistant", "hello", WHEN, "done", [5], Facts(pair=pair, stop="end"))
@@ -181,7 +181,7 @@ async def test_a_chat_comes_back_with_its_branches_figures_and_tokens(store):
 
 
 async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(store):
-    connection = open_to_write(store).connection
+    connection = open_to_write(store)[0]
     chats = Chats(connection)
     with chats.transaction():
         chats.save(ChatRecord("a", "long", WHEN, WHEN, leaf="m1999"))
@@ -204,7 +204,7 @@ async def test_of_a_long_chat_only_the_end_is_on_the_page_and_all_of_it_is_sent(
 
 
 async def test_a_reply_that_was_cut_off_says_so_when_it_is_opened(store):
-    connection = open_to_write(store).connection
+    connection = open_to_write(store)[0]
     chats = Chats(connection)
     with chats.transaction():
         chats.save(ChatRecord("a", "hi", WHEN, WHEN, leaf="n"))

@@ -38,7 +38,7 @@ CHATS = [
 
 
 def fill(store: Path) -> None:
-    chats = Chats(open_to_write(store).connection)
+    chats = Chats(open_to_write(store)[0])
     with chats.transaction():
         for id, question, answer, when in CHATS:
             chats.save(ChatRecord(id, title_of(question), when, when, leaf="b"))

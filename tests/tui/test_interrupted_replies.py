@@ -72,7 +72,7 @@ async def test_a_reply_whose_engine_died_keeps_the_figures_of_its_rounds(store):
 @pytest.mark.parametrize(("words", "counts"), [(3, False), (60, True)])
 async def test_a_chat_whose_tokens_are_not_known_is_counted_where_it_may_not_fit(store, words, counts):
     """As are those of replies that an earlier version interrupted."""
-    with open_to_write(store).connection as connection:
+    with open_to_write(store)[0] as connection:
         chats = Chats(connection)
         chats.save(ChatRecord("c1", "old", WHEN, WHEN, False, "", "m2", None))
         chats.add("c1", StoredMessage("m1", None, "user", "hi", WHEN))
