@@ -195,8 +195,7 @@ def load_model(
         parts = 1 if ranks is None or device.type == "cpu" else ranks.size
         check_memory(spec, path, device, precision, limit=limit, streams=streams, parts=parts)
         say("tokenizer")
-        tokenizer = _tokenizer(folder, config, beside)
-        ends = end_tokens(folder, config, tokenizer)
+        tokenizer, ends = _tokenizer(folder, config, beside)
         say("weights")
         if why_not is None:
             remember_config(folder, config, tokenizer)
@@ -268,8 +267,7 @@ def _through_llama(
     model, notes = load_llama(spec, path, cards=cards)
     say("tokenizer")
     folder, config = known_config(path)
-    tokenizer = _tokenizer(folder, config, beside)
-    ends = end_tokens(folder, config, tokenizer)
+    tokenizer, ends = _tokenizer(folder, config, beside)
     weights = model.weights
     return Loaded(spec.name, model, tokenizer, ends, weights.nbytes, weights.format, LLAMA, notes, folder)
 
@@ -363,15 +361,15 @@ def _narrower_network(
 def load_tokenizer(name: str, path: Path) -> tuple[Any, frozenset[int]]:
     """The tokenizer of a model and the tokens that end a reply, no weights read; ModelError if it cannot be used."""
     with one_line(f"the tokenizer of {name} cannot be used"):
-        folder, config = known_config(path)
-        tokenizer = _tokenizer(folder, config)
-        return tokenizer, end_tokens(folder, config, tokenizer)
+        return _tokenizer(*known_config(path))
 
 
-def _tokenizer(folder: Path, config: Any, beside: Loaded | None = None) -> Any:
+def _tokenizer(folder: Path, config: Any, beside: Loaded | None = None) -> tuple[Any, frozenset[int]]:
     if beside is not None and beside.folder is not None and same_tokenizer(folder, beside.folder):
-        return beside.tokenizer
-    return open_tokenizer(folder, config.tokenizer_made_by if isinstance(config, RememberedConfig) else "")
+        tokenizer = beside.tokenizer
+    else:
+        tokenizer = open_tokenizer(folder, config.tokenizer_made_by if isinstance(config, RememberedConfig) else "")
+    return tokenizer, end_tokens(folder, config, tokenizer)
 
 
 def compare_tokenizers(target: Loaded, draft: Loaded) -> None:

@@ -35,12 +35,12 @@ from specchat.models.hub.disk import OnProgress
 from specchat.models.model_loading import open_config
 from specchat.models.weights.config_file import read_object, shown
 from specchat.models.weights.foreign_code import one_line
-from specchat.models.weights.safetensors_header import TensorEntry, tensors_in, weight_files
+from specchat.models.weights.safetensors_header import tensors_in, weight_files
 
 _TAPS_BY_DEFAULT = "eagle_aux_hidden_state_layer_ids"
 _TAP_NORMS = {"fc_norm": 1, "norm_before_fc": 2}
 """Norms in front of the matrix that fuses the taps, each tap's own and one of all, and `unit_taps` of each."""
-_UNUSED = ("t2d",)
+_UNUSED = "t2d"
 _METHOD = "eagle"
 
 
@@ -187,13 +187,13 @@ class _Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._entries: dict[str, TensorEntry] = tensors_in(folder)
+        self._entries = tensors_in(folder)  # that were not taken yet
         if not self._entries:
             pickled = any(folder.glob("*.bin"))
             why = "it has no .safetensors, and pickles are never read" if pickled else "it has no .safetensors"
             raise DamagedWeights(f"{folder} is refused: {why}")
         self.layer = "midlayer." if any(name.startswith("midlayer.") for name in self._entries) else "layers.0."
-        self._taken: set[str] = set(_UNUSED)
+        self._entries.pop(_UNUSED, None)
 
     def has(self, name: str) -> bool:
         return name in self._entries
@@ -205,11 +205,10 @@ class _Checkpoint:
 
     def take(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape; WeightsError if it is missing, or of another shape."""
-        self._taken.add(name)
-        if name not in self._entries:
+        if (entry := self._entries.pop(name, None)) is None:
             raise DamagedWeights(f"{self.folder} has no tensor {name}")
-        if self._entries[name].shape != shape:
-            raise DamagedWeights(f"{self.folder}: tensor {name} is {shown(self._entries[name].shape)}, not {shape}")
+        if entry.shape != shape:
+            raise DamagedWeights(f"{self.folder}: tensor {name} is {shown(entry.shape)}, not {shape}")
         for file in weight_files(self.folder):
             with one_line(f"{file} cannot be read"), safe_open(file, framework="pt") as opened:
                 if name in opened.keys():  # noqa: SIM118  (no mapping)
@@ -221,9 +220,9 @@ class _Checkpoint:
 
     def finish(self) -> None:
         """Refuse tensors that were not asked for: they would change what the layer computes."""
-        if left := self._entries.keys() - self._taken:
+        if self._entries:
             raise DamagedWeights(
-                f"{self.folder}: tensor {shown(min(left))} is not part of an EAGLE-3 layer that specchat runs"
+                f"{self.folder}: tensor {shown(min(self._entries))} is not part of an EAGLE-3 layer that specchat runs"
             )
 
 

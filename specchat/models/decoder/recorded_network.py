@@ -9,6 +9,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,7 +24,7 @@ from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_weights import DecoderWeights
 from specchat.models.decoder.network import Network, Pass
-from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, JointStaticPass, Recorder, StaticPass
+from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, Recorder, StaticPass, compute_together
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FIRST_CONTEXT = 512
@@ -69,7 +70,7 @@ class _JointRecording:
     keys: tuple[Tensor, ...]
     tables: tuple[Tensor | None, ...]
     met: int = 0
-    static: JointStaticPass | None = None
+    static: Sequence[StaticPass] = ()
     replay: Callable[[], None] | None = None
 
     @property
@@ -210,16 +211,16 @@ class GraphNetwork(EagerNetwork):
         if made.met == 1 or not self.records:
             return False
         try:
-            made.static = JointStaticPass([
+            made.static = [
                 self._static_pass(
                     dataclasses.replace(bucket, context=min(bucket.context, keys.shape[2])), running, keys, values,
                     self._joint_inputs[bucket.rows][text], _JOINT_ROWS, text * bucket.rows,
                 )
                 for text, (running, (keys, values)) in enumerate(zip(passes, held, strict=True))
-            ])  # fmt: skip
-            made.replay = self._recorder.record(made.static.compute)
+            ]  # fmt: skip
+            made.replay = self._recorder.record(partial(compute_together, made.static))
         except Exception as error:  # as for one text
-            made.static = None
+            made.static = ()
             self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
             return False
         return True

@@ -196,22 +196,15 @@ class StaticPass:
         return before | ((self._columns >= common) & last.gather(1, column))
 
 
-@dataclass
-class JointStaticPass:
-    """All layers over rows of several texts, each with inputs and a cache of its own and as many rows as the others.
+def compute_together(texts: Sequence[StaticPass]) -> None:
+    """`StaticPass.compute` of several texts, each with inputs and a cache of its own and as many rows as the others.
 
-    Args:
-        texts: the pass of each text; the first one's buffers take the states of all.
+    The first one's buffers take the states of all.
     """
-
-    texts: Sequence[StaticPass]
-
-    def compute(self) -> None:
-        """Run the layers on what the buffers hold. Doing it again changes nothing."""
-        hidden = torch.cat([text.first() for text in self.texts])
-        each = [text.tensors(hidden.dtype) for text in self.texts]
-        counts = [text.inputs.rows for text in self.texts]
-        self.texts[0].run_layers(hidden, replace(each[0], texts=tuple(zip(counts, each, strict=True))))
+    hidden = torch.cat([text.first() for text in texts])
+    each = [text.tensors(hidden.dtype) for text in texts]
+    counts = [text.inputs.rows for text in texts]
+    texts[0].run_layers(hidden, replace(each[0], texts=tuple(zip(counts, each, strict=True))))
 
 
 def _bytes(rows: int) -> int:

@@ -50,12 +50,6 @@ class TrimmedHead(Generic[Rows]):
         tokens: (H,) int64, the token of each row.
     """
 
-    product: HeadProduct[Rows]
-    tokens: Tensor
-    _there: Tensor
-    _known: set[int]
-    _waiting: dict[int, None]
-
     def __init__(
         self,
         product: Callable[[], HeadProduct[Rows]],
@@ -74,6 +68,13 @@ class TrimmedHead(Generic[Rows]):
         other = copy.copy(self)
         other._begin()
         return other
+
+    def _begin(self) -> None:
+        self.tokens, frequent = self._frequent
+        self._there = self.tokens  # the same where the product's results lie
+        self.product = frequent.forked()
+        self._known: set[int] = set(self.tokens.tolist())
+        self._waiting: dict[int, None] = {}
 
     def add(self, tokens: Sequence[int]) -> None:
         """Let these tokens be guessed too."""
@@ -113,13 +114,6 @@ class TrimmedHead(Generic[Rows]):
     def _new(self, tokens: Sequence[int]) -> list[int]:
         """Those of these tokens, and of those that wait, that have no row."""
         return [token for token in dict.fromkeys((*self._waiting, *tokens)) if token not in self._known]
-
-    def _begin(self) -> None:
-        self.tokens, frequent = self._frequent
-        self._there = self.tokens  # the same where the product's results lie
-        self.product = frequent.forked()
-        self._known = set(self.tokens.tolist())
-        self._waiting = {}
 
 
 _BEST = 64

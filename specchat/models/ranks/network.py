@@ -397,11 +397,11 @@ class Follower:
         sizes = sizes_of(whole)
         for layer, name, rank in new.factors:
             demand(name in sizes and layer < whole.layers and 0 < rank <= MOST_RANK, "an adapter that does not fit")
-        shapes = [(layer, name, (r, sizes[name][1]), (sizes[name][0], r)) for layer, name, r in new.factors]
-        factors = {
-            (layer, name): (self._group.broadcast(torch.zeros(down)), self._group.broadcast(torch.zeros(up)))
-            for layer, name, down, up in shapes
-        }
+        factors: dict[tuple[int, str], tuple[Tensor, Tensor]] = {}
+        for layer, name, rank in new.factors:
+            outputs, inputs = sizes[name]
+            down, up = torch.zeros(rank, inputs), torch.zeros(outputs, rank)
+            factors[layer, name] = self._group.broadcast(down), self._group.broadcast(up)
         adapter = Adapter(factors)
         checked(adapter, whole.layers, sizes)
         self._adapters[new.adapter] = adapter
