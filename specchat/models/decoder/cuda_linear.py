@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.models.decoder.linear_layers import Linear
+from specchat.models.decoder.linear_layers import Linear, rebuilt, scales_and_zeros
 from specchat.models.weights.grouped_codes import ROUNDED, Codes, Layout, Levels, PackedCodes
 from specchat.models.weights.weight_source import GROUP, FourBit
 
@@ -100,9 +100,7 @@ class CudaInt4Linear:
     """
 
     def __init__(self, weight: FourBit, bias: Tensor | None, device: torch.device) -> None:
-        scale = weight.scale.bfloat16()
-        zero = (weight.minimum + 8 * weight.scale).bfloat16()
-        self._scales = torch.stack([scale.t(), zero.t()], dim=-1).contiguous().to(device)  # (in / GROUP, out, 2)
+        self._scales = scales_and_zeros(weight).to(device)
         self._out, self._in = weight.numbers.shape
         self._inner = next(tiles for tiles in (8, 4, 2) if self._in % (tiles * _TILE_IN) == 0)
         self._packed = _pack(weight.numbers.to(device), self._inner)
@@ -122,18 +120,12 @@ class CudaInt4Linear:
         """(n, in) bfloat16 rows of the weights, as the kernel rebuilds them."""
         tiles = _unpack(self._packed[ids // _TILE_OUT], self._place_of).view(len(ids), _TILE_OUT, self._in)
         inside = (ids % _TILE_OUT)[:, None, None].expand(-1, 1, self._in)
-        return self._rebuilt(tiles.gather(1, inside)[:, 0], self._scales[:, ids])
+        return rebuilt(tiles.gather(1, inside)[:, 0], self._scales[:, ids]).bfloat16()
 
     def _dense(self, outputs: slice) -> Tensor:
         """(some, in) bfloat16 weights of some outputs, as the kernel rebuilds them."""
         numbers = _unpack(self._packed[outputs.start // _TILE_OUT : outputs.stop // _TILE_OUT], self._place_of)
-        return self._rebuilt(numbers, self._scales[:, outputs])
-
-    def _rebuilt(self, numbers: Tensor, scales: Tensor) -> Tensor:
-        scale, zero = scales.float().unbind(-1)
-        grouped = numbers.view(len(numbers), -1, GROUP).float().sub_(8)
-        dense = grouped.mul_(scale.t()[..., None]).add_(zero.t()[..., None])
-        return dense.view(numbers.shape).bfloat16()
+        return rebuilt(numbers, self._scales[:, outputs]).bfloat16()
 
 
 class CudaInt8Linear:

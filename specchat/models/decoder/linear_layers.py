@@ -107,6 +107,19 @@ class Int8Linear:
         return product if self._bias is None else product.add_(self._bias)
 
 
+def scales_and_zeros(weight: FourBit) -> Tensor:
+    """(in / GROUP, out, 2) bfloat16: torch's kernels multiply with (number − 8) · scale + zero."""
+    zero = weight.minimum + 8 * weight.scale
+    return torch.stack([weight.scale.t(), zero.t()], dim=-1).bfloat16().contiguous()
+
+
+def rebuilt(numbers: Tensor, scales: Tensor) -> Tensor:
+    """(out, in) float32 weights of (out, in) numbers and what `scales_and_zeros` made, as those kernels have them."""
+    scale, zero = scales.float().unbind(-1)
+    grouped = numbers.view(len(numbers), -1, GROUP).float().sub_(8)
+    return grouped.mul_(scale.t()[..., None]).add_(zero.t()[..., None]).view(numbers.shape)
+
+
 class Int4Linear:
     """4-bit weights with a scale and a zero point (bfloat16) per GROUP weights, as torch's own kernel takes them.
 
@@ -115,10 +128,7 @@ class Int4Linear:
     """
 
     def __init__(self, weight: FourBit, bias: Tensor | None) -> None:
-        # The kernel computes (number − 8) · scale + zero.
-        scale = weight.scale.bfloat16()
-        zero = (weight.minimum + 8 * weight.scale).bfloat16()
-        self._scales = torch.stack([scale.t(), zero.t()], dim=-1).contiguous()  # (in / GROUP, out, 2)
+        self._scales = scales_and_zeros(weight)
         self._packed = torch._convert_weight_to_int4pack_for_cpu(weight.numbers.int(), 1)
         self._shape = weight.numbers.shape
         # The packed order depends on the processor; where it is not the one known here, the numbers are kept as well.
@@ -143,12 +153,7 @@ class Int4Linear:
 
     def _dense(self) -> Tensor:
         """(out, in) float32, exactly what the kernel multiplies with."""
-        out, length = self._shape
-        numbers = _unpacked(self._packed, out, length) if self._numbers is None else self._numbers
-        grouped = numbers.float().view(out, length // GROUP, GROUP)
-        scale, zero = self._scales.float().unbind(-1)
-        dense = grouped.sub_(8).mul_(scale.t()[..., None]).add_(zero.t()[..., None])
-        return dense.view(out, length)
+        return rebuilt(_unpacked(self._packed, *self._shape) if self._numbers is None else self._numbers, self._scales)
 
 
 class Stacked:

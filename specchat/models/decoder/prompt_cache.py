@@ -11,6 +11,7 @@ import logging
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -114,28 +115,23 @@ class PromptCache:
             self.held_bytes -= there[1].nbytes
 
 
+@dataclass(frozen=True, eq=False)
 class KeptTexts:
-    """The blocks that hold one kind of thing of one model: its keys and values, or its states after some layers."""
+    """The blocks that hold one kind of thing of one model: its keys and values, or its states after some layers.
 
-    def __init__(
-        self,
-        cache: PromptCache,
-        name: str,
-        on_disk: bool = True,
-        eight_bits: bool = False,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """Blocks of this name.
+    Args:
+        name: the model's weights, how it computes, and in which form the content is: all that this follows from.
+        on_disk: whether the name means the same in another process.
+        eight_bits: whether numbers are rounded to 8 bits on the disk. Such blocks have keys of their own, in memory
+            too: what follows from them is never taken for what was read.
+        dtype: of the numbers that a block is made of.
+    """
 
-        Args:
-            name: the model's weights, how it computes, and in which form the content is: all that this follows from.
-            on_disk: whether the name means the same in another process.
-            eight_bits: whether numbers are rounded to 8 bits on the disk. Such blocks have keys of their own, in memory
-                too: what follows from them is never taken for what was read.
-            dtype: of the numbers that a block is made of.
-        """
-        self.cache, self.name, self.on_disk = cache, name, on_disk
-        self.eight_bits, self.dtype = eight_bits, dtype
+    cache: PromptCache
+    name: str
+    on_disk: bool = True
+    eight_bits: bool = False
+    dtype: torch.dtype = torch.float32
 
     def beside(self, name: str) -> KeptTexts:
         """Blocks of another kind of the same model."""
@@ -143,7 +139,7 @@ class KeptTexts:
 
     def with_dtype(self, dtype: torch.dtype) -> KeptTexts:
         """The same for blocks of other numbers."""
-        return KeptTexts(self.cache, self.name, self.on_disk, self.eight_bits, dtype)
+        return replace(self, dtype=dtype)
 
     def as_stored(self, content: Tensor) -> Tensor:
         """A block as it is written, (bytes,) uint8."""
