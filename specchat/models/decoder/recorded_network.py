@@ -24,7 +24,7 @@ from specchat.models.decoder.fused_ops import PLAIN, FusedOps, best_ops
 from specchat.models.decoder.kv_cache import KVCache
 from specchat.models.decoder.layer_weights import DecoderWeights
 from specchat.models.decoder.network import Network, Pass
-from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, Recorder, StaticPass, compute_together
+from specchat.models.decoder.static_pass import WINDOW, CudaRecorder, Inputs, StaticPass, compute_together
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 _FIRST_CONTEXT = 512
@@ -94,7 +94,7 @@ class GraphNetwork(EagerNetwork):
         ops: what recorded layers do between products; the eager layers keep theirs.
     """
 
-    def __init__(self, eager: EagerNetwork, recorder: Recorder, ops: FusedOps = PLAIN) -> None:
+    def __init__(self, eager: EagerNetwork, recorder: CudaRecorder, ops: FusedOps = PLAIN) -> None:
         super().__init__(eager.weights)
         self._eager = eager
         self.kernels = "torch, CUDA graphs"
@@ -366,7 +366,9 @@ def cuda_network(weights: DecoderWeights, compiles: bool = True) -> tuple[Networ
     return network, tuple(f"slower than it could be: {note}" for note in (why, why_slow) if note)
 
 
-def recorded_network(weights: DecoderWeights, recorder: Callable[[], Recorder], ops: FusedOps) -> tuple[Network, str]:
+def recorded_network(
+    weights: DecoderWeights, recorder: Callable[[], CudaRecorder], ops: FusedOps
+) -> tuple[Network, str]:
     """Recorded passes where they agree with the eager layers; else the eager layers, and why."""
     eager = EagerNetwork(weights)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,8 +17,16 @@ from specchat.models.decoder.network import SubLayers
 _WARM, _TIMED = 2, 5
 
 
-class Recorder(Protocol):
-    """Turns a computation on fixed buffers into one that costs its caller a single call."""
+class CudaRecorder:
+    """Turns a computation on fixed buffers into one that costs its caller a single call: a CUDA graph.
+
+    Graphs share one pool of memory: they are replayed one after the other, never at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, compute: Callable[[], None]) -> Callable[[], None]:
         """Compute, remember how, and return what does the same again: same buffers, no Python in between.
@@ -29,20 +36,6 @@ class Recorder(Protocol):
         Raises:
             RuntimeError: it cannot be recorded.
         """
-
-    def seconds(self, replay: Callable[[], None]) -> float:
-        """How long the device takes. Waits for it."""
-
-
-class CudaRecorder:
-    """CUDA graphs that share one pool of memory: they are replayed one after the other, never at once."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-    def record(self, compute: Callable[[], None]) -> Callable[[], None]:
         # Libraries set themselves up when first used, which a recording does not allow.
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
@@ -58,6 +51,7 @@ class CudaRecorder:
         return replay
 
     def seconds(self, replay: Callable[[], None]) -> float:
+        """How long the device takes. Waits for it."""
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         for _ in range(_WARM):
             replay()
