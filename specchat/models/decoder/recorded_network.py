@@ -103,11 +103,10 @@ class GraphNetwork(EagerNetwork):
         self.replayed = 0  # passes that were replays of a recording
         self._layers = EagerNetwork(eager.weights, ops)
         self._recorder = recorder
-        self._inputs: dict[int, Inputs] = {}
+        self._inputs: dict[int, list[Inputs]] = {}
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
         self._tapped: dict[tuple[int, int], Tensor] = {}
         self._joint: OrderedDict[object, _JointRecording] = OrderedDict()
-        self._joint_inputs: dict[int, list[Inputs]] = {}
         self._recorded: WeakKeyDictionary[KVCache, _Recorded] = WeakKeyDictionary()
         self._attention: dict[tuple[int, int], Attention] = {}
 
@@ -138,7 +137,7 @@ class GraphNetwork(EagerNetwork):
         embedded, out = self._room(_ROWS[-1])
         if given:
             embedded[:rows] = running.hidden
-        self._inputs_of(width).fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
+        self._inputs_of(width)[0].fill_(plan, keys.shape[2] - 1, acting(running.extra_rows, bucket.adapters))
         if not self._replay(bucket, running, keys, values):
             return super().run(running)
         self.replayed += 1
@@ -214,14 +213,14 @@ class GraphNetwork(EagerNetwork):
             made.static = [
                 self._static_pass(
                     dataclasses.replace(bucket, context=min(bucket.context, keys.shape[2])), running, keys, values,
-                    self._joint_inputs[bucket.rows][text], _JOINT_ROWS, text * bucket.rows,
+                    self._inputs[bucket.rows][text], _JOINT_ROWS, text * bucket.rows,
                 )
                 for text, (running, (keys, values)) in enumerate(zip(passes, held, strict=True))
             ]  # fmt: skip
             made.replay = self._recorder.record(partial(compute_together, made.static))
         except Exception as error:  # as for one text
             made.static = ()
-            self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
+            self._do_without(error)
             return False
         return True
 
@@ -231,9 +230,7 @@ class GraphNetwork(EagerNetwork):
             del self._joint[stale]
 
     def _fill_together(self, bucket: Bucket, passes: Sequence[Pass], capacities: Sequence[int]) -> None:
-        inputs = self._joint_inputs.setdefault(bucket.rows, [])
-        inputs += [Inputs(bucket.rows, self.device) for _ in range(len(passes) - len(inputs))]
-        embedded = self._room(_JOINT_ROWS)[0]
+        inputs, embedded = self._inputs_of(bucket.rows, len(passes)), self._room(_JOINT_ROWS)[0]
         for text, (running, capacity) in enumerate(zip(passes, capacities, strict=True)):
             inputs[text].fill_(running.plan, capacity - 1)
             if bucket.embedded:
@@ -264,22 +261,23 @@ class GraphNetwork(EagerNetwork):
             return True
         while self.records:
             try:
-                static = self._static_pass(bucket, running, keys, values, self._inputs_of(bucket.rows))
+                static = self._static_pass(bucket, running, keys, values, self._inputs[bucket.rows][0])
                 recorded.replays[bucket] = static, self._recorder.record(static.compute)
             except Exception as error:  # compilers and devices fail in ways of their own; the eager layers do without
-                self._do_without(str(error).strip().split("\n")[0] or type(error).__name__)
+                self._do_without(error)
             else:
                 return True
         return False
 
-    def _do_without(self, error: str) -> None:
+    def _do_without(self, error: Exception) -> None:
         """Record with plain operations from now on, or nothing any more where they are in use already."""
+        why = str(error).strip().split("\n")[0] or type(error).__name__
         if self._layers.ops is PLAIN:
             self.records = False
-            self.trouble = f"passes are launched kernel by kernel: {error}"
+            self.trouble = f"passes are launched kernel by kernel: {why}"
         else:
             self._layers = EagerNetwork(self.weights, PLAIN)
-            self.trouble = f"norms and rotations are not compiled: {error}"
+            self.trouble = f"norms and rotations are not compiled: {why}"
         _log.warning("slower than it could be: %s", self.trouble)
 
     def _static_pass(
@@ -329,10 +327,11 @@ class GraphNetwork(EagerNetwork):
             self._attention[size] = min((fused, by_products), key=seconds)
         return self._attention[size]
 
-    def _inputs_of(self, rows: int) -> Inputs:
-        if rows not in self._inputs:
-            self._inputs[rows] = Inputs(rows, self.device)
-        return self._inputs[rows]
+    def _inputs_of(self, rows: int, texts: int = 1) -> list[Inputs]:
+        """Buffers for at least so many texts; every pass fills those that it uses anew."""
+        inputs = self._inputs.setdefault(rows, [])
+        inputs += [Inputs(rows, self.device) for _ in range(texts - len(inputs))]
+        return inputs
 
     def _room(self, rows: int) -> tuple[Tensor, Tensor]:
         """(rows, d) twice: embeddings that are given, and the states after the last layer."""

@@ -94,11 +94,10 @@ def sole_writer(spec: WeightsSpec, on_progress: OnProgress, cancelled: IsCancell
     meter = Meter("fetch", f"{spec.name}: waiting for another specchat to finish with it", 0, on_progress, cancelled)
     lock = private_dir(kind_dir(spec)) / f"{spec.name}.lock"
     with ExitStack() as held:
-        waiting = True
-        while waiting:
+        while True:
             try:
                 held.enter_context(locked(lock, _REPORT_S))
-                waiting = False
+                break
             except TimeoutError:
                 meter.at(0, at_once=True)
         yield

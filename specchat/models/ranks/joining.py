@@ -60,9 +60,7 @@ def address_of(at: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def let_join(
-    devices: list[str], at: str, cancelled: Callable[[], bool] = lambda: False, patience_s: float = PATIENCE_S
-) -> Ranks:
+def let_join(devices: list[str], at: str, cancelled: Callable[[], bool] = lambda: False) -> Ranks:
     """Wait until a rank has joined for every device but the first, which is ours.
 
     Raises:
@@ -85,9 +83,9 @@ def let_join(
             with suppress(TimeoutError, OSError, AuthenticationError, EOFError):
                 stranger, _ = door.accept()
                 ours = stranger.getsockname()[0]
-                _welcome(_limited(stranger), key, _Place(rank, size, store.port, name, patience_s))
+                _welcome(_limited(stranger), key, _Place(rank, size, store.port, name, PATIENCE_S))
                 rank += 1
-    group = Group(_named(name, store), 0, size, ours, patience_s)
+    group = Group(_named(name, store), 0, size, ours)
     return Ranks(group, devices, death=lambda: f"a rank that joined at {at} has gone", at=at)
 
 
