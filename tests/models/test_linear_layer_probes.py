@@ -48,6 +48,7 @@ INT8, INT4 = (torch.ops.onednn, "qlinear_prepack"), (torch, "_weight_int4pack_mm
 PACKED = (torch.ops.mkldnn, "_reorder_linear_weight")
 
 
+@pytest.mark.skipif(not probes.int8_works(), reason="torch multiplies 8 bits inexactly on this processor")
 def test_a_tied_head_of_8_bits_runs_where_torch_has_no_product_for_it(tmp_path, hide):
     path = tiny_gguf(tmp_path / "m.gguf", kinds=FOUR_BIT)
     usual = load(path, "torch")
