@@ -1,4 +1,4 @@
-"""The journeys through the code that docs/design.md lists: their files exist, each connected to one before it."""
+"""What docs/design.md names exists: its files, and its journeys through the code, each file connected to one before."""
 
 from __future__ import annotations
 
@@ -40,3 +40,17 @@ def test_every_file_of_a_journey_exists_and_is_connected_to_one_before_it(title:
 
 def test_a_file_that_is_elsewhere_in_the_program_is_noticed() -> None:
     assert unconnected(["models/decoder/decoder.py", "tui/widgets/prompt.py"]) == ["specchat.tui.widgets.prompt"]
+
+
+def test_what_a_journey_names_in_a_file_is_there() -> None:
+    lines = re.findall(r"^\d+\. `([\w/]+\.py)`: (.+)$", DESIGN.read_text(encoding="utf-8"), re.M)
+    named = [(file, name) for file, said in lines for name in re.findall(r"`([A-Z][a-z]\w+)`", said) if name != "Enter"]
+    assert {name for _, name in named} >= {"Generate", "RoundDone"}
+    missing = [(file, name) for file, name in named if f"class {name}" not in (PACKAGE / file).read_text("utf-8")]
+    assert missing == []
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    named = re.findall(r"`((?:\w+/)+\w+\.(?:py|c|h))`", DESIGN.read_text(encoding="utf-8"))
+    assert len(named) > 60
+    assert [file for file in named if not any((root / file).is_file() for root in (PACKAGE, DESIGN.parents[1]))] == []
