@@ -129,12 +129,16 @@ class CallReader:
             self._give(found, replace(call, index=self.count - 1))
 
     def _call(self, value: object) -> Call | None:
-        if not isinstance(value, dict) or value.get("name") not in self._names:
+        if not isinstance(value, dict):
             return None
-        arguments = value.get("arguments", value.get("parameters"))
-        if not isinstance(arguments, dict):
+        name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
+        if not isinstance(name, str) or name not in self._names or not isinstance(arguments, dict):
             return None
-        return Call(0, f"call_{secrets.token_hex(12)}", str(value["name"]), json.dumps(arguments, ensure_ascii=False))
+        try:
+            said = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        except ValueError:  # NaN or a number beyond the largest: Python reads them, but they are no JSON
+            return None
+        return Call(0, f"call_{secrets.token_hex(12)}", name, said)
 
 
 def _begins_whole(text: str) -> bool | None:
