@@ -148,7 +148,9 @@ BAD = {
         r"'q' of layer 0 has factors \(2, 31\) and \(32, 2\)",
     ),
     "outputs": ({(0, "down"): (torch.zeros(2, 48), torch.zeros(48, 2))}, "'down' of layer 0"),
-    "rank": ({(0, "q"): (torch.zeros(2, 32), torch.zeros(32, 3))}, "rank"),
+    "two ranks": ({(0, "q"): (torch.zeros(2, 32), torch.zeros(32, 3))}, "rank"),
+    "no rank": ({(0, "q"): (torch.zeros(0, 32), torch.zeros(32, 0))}, "rank of 1"),
+    "too high a rank": ({(0, "q"): (torch.zeros(1025, 32), torch.zeros(32, 1025))}, "to 1024"),
 }
 
 
