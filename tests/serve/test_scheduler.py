@@ -325,6 +325,12 @@ async def test_only_what_the_prediction_proposed_counts_as_predicted():
         figures = usage([ticket])
         assert figures["completion_tokens_details"]["accepted_prediction_tokens"] == 1
         assert (figures["acceptance_length"], figures["speedup"]) == (1.5, 1.25)
+        both = usage([ticket, ticket])
+        assert (both["prompt_tokens"], both["completion_tokens"]) == (
+            figures["prompt_tokens"],
+            2 * figures["completion_tokens"],
+        )
+        assert both["speedup"] is None, "one number says nothing of two replies"
         assert ReplyReader(ticket).end == "end"
 
 
