@@ -497,9 +497,12 @@ def test_a_dead_engine_is_told_and_the_next_request_is_answered(server):
 def test_told_to_stop_it_ends_calmly_and_takes_its_engine_along(server):
     """The last test of this file: afterwards there is no server."""
     engine = server.engine_pid()
-    stream = chat(server, max_tokens=4000, temperature=2, stream=True)
+    request = {**CHAT, "max_tokens": 4000, "temperature": 2, "stream": True}
+    stream = server.make_client().chat.completions.create(**request)
     next(iter(stream))
     assert server.close(signal.SIGINT) == 0
+    with pytest.raises(openai.APIError, match="the server is being stopped"):
+        list(stream)
     with pytest.raises(ProcessLookupError):
         os.kill(engine, 0)
     assert list(server.home.rglob("engine-*.log")) == []
