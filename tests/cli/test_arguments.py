@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -147,6 +148,21 @@ def test_help_names_no_default_where_there_is_none():
     helps = {p.opts[0]: p.help for p in typer.main.get_command(app).params}
     assert helps["--memory"].endswith("empty: no limit")
     assert helps["--learn"].endswith("(default false)")
+
+
+@pytest.mark.parametrize(("target", "join"), [(True, ""), (False, "localhost:1")])
+def test_an_engine_that_another_one_asks_sets_what_torch_reads_before_it_serves(target, join, monkeypatch):
+    set_before = []
+
+    def serve(*_: str) -> None:
+        set_before.append(os.environ["OMP_WAIT_POLICY"])
+
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")
+    monkeypatch.setattr(cli, "engine_environment", lambda: {"OMP_WAIT_POLICY": "passive"})
+    monkeypatch.setattr("specchat.engine.server.target_host.serve_target", serve)
+    monkeypatch.setattr("specchat.models.rank_process.join", serve)
+    cli.engine(join=join, target=target)
+    assert set_before == ["passive"]
 
 
 def test_a_prompt_without_quotes_is_answered_with_the_quoted_one(monkeypatch, capsys):

@@ -14,6 +14,7 @@ from specchat.acceptance import ACCEPTANCE_RULES
 from specchat.bench import interleaved_run as floor
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.cli.bench import bench
+from specchat.cli.bench_model import chosen_questions
 from specchat.cli.check import check
 from specchat.drafters import DRAFTERS
 from specchat.engine.server import pair_loading
@@ -58,6 +59,15 @@ def test_the_report_is_one_json_object_and_the_progress_is_elsewhere():
     assert report["complete"]
     assert report["circumstances"]["versions"]["specchat"]
     assert all(r["same_text"]["equal"] == 2 for r in one["results"][1:])
+
+
+@pytest.mark.parametrize("limit", [0, 12])
+def test_follow_up_questions_are_asked_unless_they_are_left_out(limit):
+    turns = [
+        max(len(question.turns) for question in chosen_questions("own", None, limit, first_turns).questions)
+        for first_turns in (False, True)
+    ]
+    assert turns[0] > turns[1] == 1
 
 
 def test_the_floor_runs_every_drafter_with_every_policy_and_names_the_slow_ones(monkeypatch):

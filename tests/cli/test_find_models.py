@@ -33,11 +33,14 @@ def stored(tmp_path, monkeypatch):
     return ollama(store, "registry.ollama.ai/library/tiny/1b", gguf(tmp_path / "m.gguf"), temperature=0.6)
 
 
-def test_what_was_found_is_listed_and_added_by_number_where_it_lies(stored):
+def test_what_was_found_is_listed_and_added_by_number_where_it_lies(stored, monkeypatch):
     before = sorted(stored.parent.iterdir())
     listed = find()
     assert listed.exit_code == 0
     row = next(line for line in listed.stdout.splitlines() if "tiny-1b" in line)
+    assert "fits in memory" in row
+    monkeypatch.setattr("specchat.cli.find_models.table_width", lambda: 50)
+    assert "fits in memory" in find().stdout, "in a narrow window it is the last column that is divided"
     added = find("--add", row.split()[0])
     assert (added.exit_code, added.stdout.split(" (")[0]) == (0, "added tiny-1b")
     catalog = load_catalog()

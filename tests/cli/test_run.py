@@ -19,6 +19,7 @@ from specchat.decoding.families import methods
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.codec import decode_event
 from specchat.engine.protocol.commands import Message
+from specchat.registry import options_of
 
 pytestmark = pytest.mark.usefixtures("preloaded")
 
@@ -261,7 +262,11 @@ def test_methods_as_json_is_the_tables():
     assert ended.returncode == 0
     listed = json.loads(ended.stdout)
     assert [(m["family"], m["name"]) for m in listed] == [(family, method.name) for family, method in methods()]
-    assert all({"summary", "source", "lossless", "options", "needs_draft_model"} <= set(method) for method in listed)
+    told = ("summary", "source", "lossless", "needs_draft_model")
+    assert [[m[name] for name in told] for m in listed] == [
+        [getattr(method, name) for name in told] for _, method in methods()
+    ]
+    assert [len(m["options"]) for m in listed] == [len(options_of(method.options)) for _, method in methods()]
 
 
 def test_methods_as_text_names_them_all():
