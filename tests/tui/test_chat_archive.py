@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from driving import driving, wait_for
 from fake import SETTINGS, rounds_of, stats_of
@@ -239,6 +240,15 @@ def test_a_reply_that_was_kept_has_the_same_pieces():
     turn = turn_of(reply)
     assert turn.reply.pieces == [("a", "drafted"), ("␛[31m ", "target"), ("你好 ", "drafted"), ("b", "target")]
     assert message_of(turn) == reply
+
+
+def test_the_figures_of_a_kept_reply_are_those_it_had():
+    stats = ev.Stats(9, 30, 24, 21, 8.0, 3.3, 0.9, 0.5, 1.0, 2.0, 0.25, prompt_tokens=7, there_s=1.5)
+    facts = Facts("smol", 1, "end", stats=msgspec.to_builtins(stats))
+    figures = turn_of(StoredMessage("n", "m", "assistant", "a", WHEN, "done", [1], facts)).reply.figures
+    names = ("rounds", "tokens", "drafted", "accepted", "draft_s", "verify_s", "other_s", "there_s")
+    assert [getattr(figures, name) for name in names] == [getattr(stats, name) for name in names]
+    assert figures.context_tokens == 37
 
 
 async def test_a_recording_is_not_kept(store):

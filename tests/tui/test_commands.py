@@ -222,7 +222,9 @@ async def test_a_system_message_is_saved_by_name_and_used_in_other_chats():
         assert "/system pirate uses it" in " ".join(d.drawn(d.view.notice).split())
         await d.pilot.press("ctrl+n")
         assert not d.view.system_line.display
-        assert "pirate" in COMMANDS["system"].choices(d.view, [])
+        complete = d.app.prompt_input.complete
+        assert complete("/system pi").words == complete("/system save pi").words == ("pirate",)
+        assert complete("/system Talk like a pi") is None
         await d.say("/system pirate")
         assert d.drawn(d.view.system_line).startswith("system: Talk like a pirate.")
     async with driving(system="Talk like a pirate.") as d:
