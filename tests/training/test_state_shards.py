@@ -9,6 +9,7 @@ from training_kit import CHECKSUM, V, some_texts, target
 from specchat.core.states import HiddenStateSink
 from specchat.errors import TrainingError
 from specchat.training import disk as needs
+from specchat.training.corpus import Corpus
 from specchat.training.states import (
     StateReading,
     is_there,
@@ -54,6 +55,19 @@ def test_a_shard_holds_what_the_target_says_along_its_texts(model, written):
         torch.testing.assert_close(shard.rest[rows][len(text.prompt) - 1 :], 1 - kept.sum(1), atol=5e-3, rtol=0)
         assert not kept.isnan().any()
         assert not shard.log_p[rows].float().exp()[: len(text.prompt) - 1].any()
+
+
+@pytest.mark.parametrize("reads_back", [True, False])
+def test_every_token_of_a_reply_is_guessed_once(written, reads_back):
+    texts, source, file, _ = written
+    corpus = Corpus([read_shard(file, source)], steps=2, reads_back=reads_back)
+    (batch, count), *others = corpus.epoch(0, 0, len(texts))
+    places = batch.drafted(1, batch.tokens.shape[1]).nonzero()
+    guessed = [
+        [int(batch.tokens[row, place + 2]) for of, place in places if of == row] for row in range(len(batch.tokens))
+    ]
+    assert sorted(guessed) == sorted(texts[text].reply for _, text in corpus.learnt)
+    assert (sum(map(len, guessed)), others) == (count, [])
 
 
 def test_the_layers_of_learning_md_are_tapped_in_a_model_of_thirty():
