@@ -7,6 +7,7 @@ import sys
 import threading
 from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -442,6 +443,23 @@ class Engine:
         events = self.answer(Generate(1, [Message("user", text)], seed=3))
         assert isinstance(events[-1], ev.Finished), events[-1]
         return [piece.token for one in events if isinstance(one, ev.RoundDone) for piece in one.pieces]
+
+
+def test_the_other_machine_tells_of_its_loading_now_and_then(monkeypatch):
+    class Loader:
+        def __init__(self, catalog, emit, cancelled):
+            self.emit = emit
+
+        def load_target(self, name, settings):
+            for done in range(100):
+                self.emit(ev.Loading("read", name, done, 200))
+
+    told = []
+    monkeypatch.setattr(target_host, "Loader", Loader)
+    monkeypatch.setattr(target_host, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    target_host.load_target(m.Open(m.PROTOCOL, "tiny", "auto", "auto", "auto"), told.append)
+    assert len(told) == 1
+    assert told[0].endswith("tiny 0 %")
 
 
 def test_a_lost_connection_is_one_line_and_the_next_question_reconnects(tmp_path, monkeypatch):
