@@ -6,6 +6,7 @@ import pytest
 import torch
 from contracts.models import shared_network
 from contracts.random_networks import random_network
+from contracts.tiny_networks import sizes_for
 from rows import each_row
 from safetensors.torch import load_file, save_file
 
@@ -14,33 +15,16 @@ from specchat.models.backends.scripted import ScriptedModel, random_says
 from specchat.models.backends.transformers_model import ReferenceModel
 from specchat.models.draft_heads import FAMILIES, methods
 from specchat.models.draft_heads import loading as eight_bits
-from specchat.models.draft_heads.amphista import AmphistaSizes
-from specchat.models.draft_heads.clover import CloverSizes
 from specchat.models.draft_heads.eagle import EagleSizes
-from specchat.models.draft_heads.falcon import FalconSizes
 from specchat.models.draft_heads.head import SharedWeights
 from specchat.models.draft_heads.loading import load_network, rounded, save_weights, unrounded
-from specchat.models.draft_heads.medusa import MedusaSizes
-from specchat.models.draft_heads.parallel_spec import ParallelSpecSizes
-from specchat.models.draft_heads.selector import SelectorSizes
-from specchat.models.draft_heads.sizes import MlpSizes
 from tests.training.training_kit import unroll
 
 D, R, TAPS, STEPS = 32, 20, (0, 2), 3
-SIZES = {
-    "hydra": MlpSizes(D, TAPS, inner=24),
-    "medusa": MedusaSizes(D, TAPS, heads=STEPS),
-    "selector": SelectorSizes(D, TAPS, inner=24, heads=STEPS, rank=8),
-    "amphista": AmphistaSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, positions=STEPS),
-    "clover": CloverSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8),
-    "eagle": EagleSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8),
-    "falcon": FalconSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, width=16),
-    "parallel_spec": ParallelSpecSizes(D, TAPS, inner=24, heads=4, kv_heads=2, head_dim=8, masks=STEPS - 1),
-}
-FORMS = {form: SIZES["eagle"].of_form(form) for form in ("fs", "fspad")}
+FORMS = ("fs", "fspad")
 """The other forms of `eagle`, which are tested like families of their own."""
 
-SIZES |= FORMS
+SIZES = {method: sizes_for(method, D, TAPS[-1] + 1) for method in (*methods("head"), *FORMS)}
 PARALLEL = {"medusa", "amphista", "parallel_spec"}
 
 
