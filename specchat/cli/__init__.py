@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -86,6 +87,9 @@ System = Annotated[
         "--system", help="System message, or the name of one that /system save NAME saved.", show_default=False
     ),
 ]
+
+_LINE_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
+"""Within a paragraph of a docstring: typer keeps it, also where the terminal is narrower than the code."""
 
 _OUTPUT_NOT_READ = 128 + 13
 """The exit code of a program that SIGPIPE ended, as it ends most whose output is piped into `head`.
@@ -378,7 +382,10 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._built:
-            self._built[name] = typer.main.get_group(self._parts[name]).commands[name]
+            built = typer.main.get_group(self._parts[name]).commands[name]
+            for command in (built, *getattr(built, "commands", {}).values()):
+                command.help = _LINE_BREAK.sub(" ", command.help or "")
+            self._built[name] = built
         return self._built[name]
 
     def __iter__(self) -> Iterator[str]:

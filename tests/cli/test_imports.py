@@ -25,6 +25,17 @@ def test_help_names_every_setting():
         assert f"--{name.replace('_', '-')}" in ended.stdout
 
 
+def test_paragraphs_of_help_are_wrapped_at_the_width_of_the_terminal():
+    for words in (["train"], ["models", "add"]):
+        said = subprocess.check_output(
+            [sys.executable, "-m", "specchat", *words, "--help"], text=True, env={**os.environ, "COLUMNS": "80"}
+        )
+        about = said.partition("Usage:")[2].partition("╭")[0].partition("\n")[2]
+        for paragraph in re.split(r"\n\s*\n", about.strip()):
+            *full, _ = [line.strip() for line in paragraph.splitlines()]
+            assert all(len(line) > 60 for line in full), paragraph
+
+
 def test_help_does_not_list_every_drafter_before_the_settings_used_most():
     ended = subprocess.run(
         [sys.executable, "-m", "specchat", "--help"],
