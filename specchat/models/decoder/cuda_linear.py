@@ -37,9 +37,9 @@ class GroupedLinear:
     """Weights in a file's own 4 to 8 bits."""
 
     def __init__(self, weight: PackedCodes, bias: Tensor | None, multiply: Multiply) -> None:
-        """`bias` and weights lie on one device, where `multiply` works."""
+        """The weights lie on a device where `multiply` works."""
         self._weight, self._multiply = weight, multiply
-        self._bias = None if bias is None else bias.float()
+        self._bias = None if bias is None else bias.to(weight.low.device, torch.float32)
         self.nbytes = weight.nbytes
 
     def __call__(self, x: Tensor) -> Tensor:

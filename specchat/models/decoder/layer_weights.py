@@ -189,9 +189,7 @@ class Builder:
                 continue
             multiply = grouped_product(self._device, layout)
             assert not isinstance(multiply, str), "it was tried before weights were packed"
-            bias = self._bias(names, layer)
-            bias = None if bias is None else bias.to(self._device)
-            parts.append(GroupedLinear(PackedCodes.joined(kept), bias, multiply))
+            parts.append(GroupedLinear(PackedCodes.joined(kept), self._bias(names, layer), multiply))
         return _stacked(parts)
 
     def _four(self, weight: FourBit, bias: Tensor | None) -> Linear:
@@ -209,7 +207,7 @@ class Builder:
         if precision == "bfloat16" and self._on_processor and packed_works():
             return PackedLinear(weight, bias)
         dtype = torch.float32 if precision == "float32" else torch.bfloat16
-        return DenseLinear(weight.to(self._device, dtype), None if bias is None else bias.to(self._device))
+        return DenseLinear(weight.to(self._device, dtype), bias)
 
     def _four_or_more(self, name: str, layer: int | None, group: FourBit | None) -> Linear:
         """4 bits where the file has 4; else 8, or 16 on a device that is not faster with 8."""

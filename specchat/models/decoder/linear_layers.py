@@ -46,7 +46,7 @@ class DenseLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = weight
-        self._bias = None if bias is None else bias.to(weight.dtype)
+        self._bias = None if bias is None else bias.to(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x.to(self.weight.dtype), self.weight, self._bias).to(x.dtype)

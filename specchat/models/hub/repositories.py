@@ -114,14 +114,10 @@ class _Download:
                 self.listing.repo, self.path, revision=self.listing.commit, local_dir=self.home, tqdm_class=Silent
             )
             self.result = Path(path)
-        except OSError as error:
-            full = is_full(error)
-            self.error = no_space(self.home, self.path) if full else WeightsError(_why(self._source(), error))
         except Exception as error:
-            self.error = WeightsError(_why(self._source(), error))
-
-    def _source(self) -> HubSource:
-        return HubSource(self.listing.repo, self.path)
+            full = isinstance(error, OSError) and is_full(error)
+            why = WeightsError(_why(HubSource(self.listing.repo, self.path), error))
+            self.error = no_space(self.home, self.path) if full else why
 
 
 class _SilentBar:
