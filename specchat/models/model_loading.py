@@ -60,27 +60,25 @@ def open_config(path: Path) -> tuple[Path, Any]:
         WeightsError: a file cannot be read, or holds invalid values.
         ModelError: transformers makes no configuration of it.
     """
-    folder = _checked_folder(path)
-    return folder, _config_in(folder, path)
+    folder, said = _checked(path)
+    return folder, _made_of(said, folder, path)
 
 
 def known_config(path: Path) -> tuple[Path, Any]:
     """A configuration as remembered, where our own decoder runs the model; else as `open_config` has it, errors too."""
-    folder = _checked_folder(path)
+    folder, said = _checked(path)
     known = remembered_config(folder)
-    return folder, _config_in(folder, path) if known is None or unsupported(known) else known
+    return folder, _made_of(said, folder, path) if known is None or unsupported(known) else known
 
 
-def _checked_folder(path: Path) -> Path:
+def _checked(path: Path) -> tuple[Path, dict[str, Any]]:
     folder = converted_folder(path) if path.is_file() else path
-    read_config(folder / CONFIG, named=path if path.is_file() else None)
-    return folder
+    return folder, read_config(folder / CONFIG, named=path if path.is_file() else None)
 
 
-def _config_in(folder: Path, path: Path) -> Any:
+def _made_of(said: dict[str, Any], folder: Path, path: Path) -> Any:
     from transformers import AutoConfig
 
-    said = read_config(folder / CONFIG)
     if path.is_file() and said.get(HEADER_ALONE) and said["model_type"] not in FAMILIES:  # a folder is not ours
         return RememberedConfig(said, "PreTrainedTokenizerFast")
     with one_line(f"{path} cannot be used"):
