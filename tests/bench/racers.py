@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
 from specchat.models.backends.scripted import ScriptedModel, ScriptedVocabulary, scripted_says
 from specchat.models.model_loading import Loaded
 from specchat.settings import Settings
@@ -24,12 +24,12 @@ def quick_pair(precision: str = "float32", target: object = None) -> LoadedPair:
     return LoadedPair(
         name="scripted",
         target=main,
-        draft=loaded("draft", 2),
         vocabulary=vocabulary,
         device=torch.device("cpu"),
         precision=precision,
         notes=[],
         load_s=0.0,
+        loaded_drafts=(LoadedDraft(loaded("draft", 2)),),
     )
 
 

@@ -94,7 +94,7 @@ def test_a_network_that_a_drafter_makes_counts_when_the_context_is_limited():
 def test_a_pair_whose_context_was_limited_without_a_network_or_a_draft_model_is_loaded_anew_for_it():
     def serves(before: dict[str, str], after: dict[str, str]) -> bool:
         conversation = SimpleNamespace(settings=Settings().but(before))
-        pair = LoadedPair("tiny", loaded(), None, ScriptedVocabulary(), CPU, "float32", [], 0.0, named=("small",))
+        pair = LoadedPair("tiny", loaded(), ScriptedVocabulary(), CPU, "float32", [], 0.0, named=("small",))
         return OpenPair.serves(SimpleNamespace(conversation=conversation, loaded=pair), Settings().but(after))
 
     limited = {"memory": "2GB"}

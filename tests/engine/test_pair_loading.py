@@ -99,7 +99,7 @@ def test_a_pair_of_several_draft_models_reads_those_that_are_used_in_its_order(m
     assert alone.draft_names == "scripted"
     both = loader.add_drafts(alone, first, fetches=False)
     assert both.draft_names == "scripted-draft + scripted"
-    assert (both.target, both.further[0].loaded) == (alone.target, alone.draft)
+    assert (both.target, both.drafts[1]) == (alone.target, alone.draft)
     assert loader.load(first, [second, second.but({"controller": "off"})]).draft_names == "scripted-draft + scripted"
 
 

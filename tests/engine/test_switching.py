@@ -35,7 +35,7 @@ class Troubled(Loader):
         if failures:
             raise failures.pop(0)
         loaded = Loader.load(self, settings.but({"pair": "scripted"}))
-        return replace(loaded, name=settings.pair, draft=None)
+        return replace(loaded, name=settings.pair, loaded_drafts=())
 
 
 loads: list[str] = []

@@ -85,7 +85,7 @@ def test_what_no_longer_compiles_is_recorded_with_plain_operations():
             model.keep([])
     assert network.trouble == "norms and rotations are not compiled: recompile_limit reached"
     target = Loaded("tiny", models[1], None, frozenset(), 0, "float32")
-    pair = LoadedPair("tiny", target, None, Letters(V), torch.device("cpu"), "float32", [], 0.0)
+    pair = LoadedPair("tiny", target, Letters(V), torch.device("cpu"), "float32", [], 0.0)
     assert pair.slower == [f"tiny is slower than it could be: {network.trouble}"]
     replays = recorder.replays
     models[1].read(bush(4))

@@ -299,7 +299,7 @@ def test_stated_memory_is_filled_with_layers_behind_a_useful_context(streamed, m
 def test_a_pair_whose_layers_cannot_be_read_any_more_is_loaded_anew(streamed, tmp_path):
     network, _ = streamed()
     target = Loaded("tiny", Decoder(network, 64), None, frozenset(), network.nbytes, "int8", "native")
-    pair = LoadedPair("tiny", target, None, ScriptedVocabulary(), torch.device("cpu"), "int8", [], 0.0)
+    pair = LoadedPair("tiny", target, ScriptedVocabulary(), torch.device("cpu"), "int8", [], 0.0)
     settings = Settings().but({"memory": "1MB"})
     opened = SimpleNamespace(conversation=SimpleNamespace(settings=settings), loaded=pair)
     assert pair.key.endswith(f"|1|{pair.streaming}"), "what passes cost depends on it"

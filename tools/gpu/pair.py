@@ -11,7 +11,7 @@ import torch
 from specchat.bench.peer_engines import transformers_peers
 from specchat.config import ModelSpec, PathSource
 from specchat.decoding.vocabulary import TransformersVocabulary
-from specchat.engine.server.loaded_pair import LoadedPair
+from specchat.engine.server.loaded_pair import LoadedDraft, LoadedPair
 from specchat.models.model_loading import Loaded, compare_tokenizers, load_model
 from tools.gpu.results import Goal, Outcome, Results
 from tools.gpu.setup import Setup
@@ -64,13 +64,13 @@ def load_pair(setup: Setup, target: Path, draft: Path) -> LoadedPair:
     return LoadedPair(
         name=f"{target.stem} + {draft.stem}",
         target=loaded[0],
-        draft=loaded[1],
         vocabulary=TransformersVocabulary(loaded[0].tokenizer, loaded[0].eos_ids),
         device=setup.device,
         precision=setup.precision,
         notes=[],
         load_s=time.perf_counter() - began,
         threads=torch.get_num_threads(),
+        loaded_drafts=(LoadedDraft(loaded[1]),),
     )
 
 

@@ -98,7 +98,6 @@ def widened_pair(setup: Setup, small: Small, name: str, sizes: Sizes) -> tuple[L
     pair = LoadedPair(
         name=name,
         target=loaded,
-        draft=None,
         vocabulary=small.vocabulary,
         device=setup.device,
         precision=setup.precision,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedDraft:
-    """A draft model besides a pair's first."""
+    """A draft model of a pair."""
 
     loaded: Loaded
     vocabulary: Vocabulary | None = None  # its tokens where they are not the target's
@@ -42,17 +42,15 @@ class LoadedDraft:
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A target, the draft model that its drafter uses if it uses one, and how they were loaded.
+    """A target, the draft models that its drafter uses if it uses any, and how they were loaded.
 
     Args:
-        draft_vocabulary: the draft model's tokens where they are not the target's.
-        further: the draft models after that one, as far as they are used.
+        loaded_drafts: the draft models, as far as they are used, in the order of `offered`.
         named: the names of the draft models that models.toml gives the pair, loaded or not.
     """
 
     name: str
     target: Loaded
-    draft: Loaded | None
     vocabulary: Vocabulary
     device: torch.device
     precision: str
@@ -60,10 +58,9 @@ class LoadedPair:
     load_s: float
     threads: int = 1
     trained: TrainedDrafters = NO_TRAINED
-    draft_vocabulary: Vocabulary | None = None
     datastores: Datastores | None = None
     memory: MemoryLimit | None = None
-    further: tuple[LoadedDraft, ...] = ()
+    loaded_drafts: tuple[LoadedDraft, ...] = ()
     named: tuple[str, ...] = ()
 
     @property
@@ -102,27 +99,22 @@ class LoadedPair:
 
     def with_drafts(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
         """The same with these draft models besides its own, all of them in the pair's order."""
-        return self._drafting_with((*self._own_drafts, *drafts))
+        ordered = sorted((*self.loaded_drafts, *drafts), key=lambda one: self.offered.index(one.loaded.name))
+        return dataclasses.replace(self, loaded_drafts=tuple(ordered))
 
     def without_drafts(self, names: Collection[str]) -> LoadedPair:
         """The same without the draft models of these names."""
-        return self._drafting_with([one for one in self._own_drafts if one.loaded.name not in names])
-
-    def _drafting_with(self, drafts: Sequence[LoadedDraft]) -> LoadedPair:
-        """The same with these draft models alone, in the pair's order."""
-        first, *further = sorted(drafts, key=lambda one: self.offered.index(one.loaded.name)) or (None,)
-        own = None if first is None else first.loaded
-        vocabulary = None if first is None else first.vocabulary
-        return dataclasses.replace(self, draft=own, draft_vocabulary=vocabulary, further=tuple(further))
-
-    @property
-    def _own_drafts(self) -> tuple[LoadedDraft, ...]:
-        first = () if self.draft is None else (LoadedDraft(self.draft, self.draft_vocabulary),)
-        return (*first, *self.further)
+        kept = tuple(one for one in self.loaded_drafts if one.loaded.name not in names)
+        return dataclasses.replace(self, loaded_drafts=kept)
 
     @property
     def drafts(self) -> tuple[Loaded, ...]:
-        return tuple(one.loaded for one in self._own_drafts)
+        return tuple(one.loaded for one in self.loaded_drafts)
+
+    @property
+    def draft(self) -> Loaded | None:
+        """The first draft model."""
+        return self.drafts[0] if self.drafts else None
 
     @property
     def draft_names(self) -> str | None:
@@ -142,15 +134,12 @@ class LoadedPair:
     @property
     def resources(self) -> PairResources:
         """Vocabularies, trained drafters, datastores and further draft models that drafters may be made from."""
-        other = (self.draft_vocabulary or self.vocabulary) if self.draft else None
+        drafts = [(one.loaded, one.vocabulary or self.vocabulary) for one in self.loaded_drafts]
         return PairResources(
             self.vocabulary,
-            other,
-            self.draft.name if self.draft else "",
-            further={
-                one.loaded.name: FurtherDraft(one.loaded.model, one.vocabulary or self.vocabulary)
-                for one in self.further
-            },
+            drafts[0][1] if drafts else None,
+            drafts[0][0].name if drafts else "",
+            further={loaded.name: FurtherDraft(loaded.model, vocabulary) for loaded, vocabulary in drafts[1:]},
             trained=self.trained,
             datastores=self.datastores,
             memory=self.memory,

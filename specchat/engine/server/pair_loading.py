@@ -159,7 +159,6 @@ class Loader:
         loaded = LoadedPair(
             name=pair.name,
             target=target,
-            draft=None,
             vocabulary=vocabulary,
             device=device,
             precision=target.precision,
