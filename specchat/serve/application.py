@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -44,12 +45,8 @@ Raises ApiError where it is not a JSON object, or a field is missing, unknown, o
 """
 
 _APIS: list[tuple[str, Read, type[Answer]]] = [
-    (
-        "/v1/chat/completions",
-        lambda body, client: completions.read_request(body, "chat.completion", client),
-        Completions,
-    ),
-    ("/v1/completions", lambda body, client: completions.read_request(body, "text_completion", client), Completions),
+    ("/v1/chat/completions", partial(completions.read_request, "chat.completion"), Completions),
+    ("/v1/completions", partial(completions.read_request, "text_completion"), Completions),
     ("/v1/responses", responses.read_request, Responses),
     ("/v1/messages", messages.read_request, Messages),
 ]

@@ -84,7 +84,7 @@ _OWN: Mapping[Form, tuple[str, ...]] = {
 _MOST_LIKELY_OF_A_TEXT = 5
 
 
-def read_request(body: bytes, form: Form, client: str = "") -> CheckedRequest:
+def read_request(form: Form, body: bytes, client: str = "") -> CheckedRequest:
     """The request in a body."""
     only = {**_ONLY, **_ONLY_IN[form]}
     fields = Fields.of_body(body, [*_COMMON, *_OWN[form], *only], only, _WITHOUT_EFFECT)

@@ -24,11 +24,11 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def chat(**fields: Any) -> CheckedRequest:
-    return read_request(json.dumps({"messages": HELLO, **fields}).encode(), "chat.completion")
+    return read_request("chat.completion", json.dumps({"messages": HELLO, **fields}).encode())
 
 
 def completion(**fields: Any) -> CheckedRequest:
-    return read_request(json.dumps({"prompt": "Once", **fields}).encode(), "text_completion")
+    return read_request("text_completion", json.dumps({"prompt": "Once", **fields}).encode())
 
 
 def refused(form: Form = "chat.completion", **fields: Any) -> ApiError:
@@ -271,7 +271,7 @@ def test_a_misspelt_field_is_told_its_right_name() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b'"a"', b"\xff", b"[" * 100_000, b'{"a":1e999}', b"NaN"])
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
-        read_request(body, "chat.completion")
+        read_request("chat.completion", body)
     assert caught.value.status == 400
 
 
@@ -297,8 +297,8 @@ _LIKELY = st.recursive(
 """Values that are nested as those of the APIs are."""
 
 _READERS: dict[str, tuple[Any, dict[str, Any], Any]] = {
-    "chat.completion": (partial(read_request, form="chat.completion"), {"messages": HELLO}, completions),
-    "text_completion": (partial(read_request, form="text_completion"), {"prompt": "Once"}, completions),
+    "chat.completion": (partial(read_request, "chat.completion"), {"messages": HELLO}, completions),
+    "text_completion": (partial(read_request, "text_completion"), {"prompt": "Once"}, completions),
     "message": (messages.read_request, {"messages": HELLO, "max_tokens": 5}, messages),
     "counting": (partial(messages.read_request, counts=True), {"messages": HELLO}, messages),
     "response": (responses.read_request, {"input": "Hello"}, responses),
