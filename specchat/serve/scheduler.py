@@ -19,6 +19,7 @@ from specchat.errors import SpecchatError, nearest, short
 from specchat.serve.api_error import ApiError, from_engine
 from specchat.serve.loaded_engine import LoadedEngine, last_words
 from specchat.serve.requests import CheckedRequest
+from specchat.settings import GREEDY
 
 
 @dataclass(eq=False)
@@ -108,10 +109,7 @@ class Ticket:
             self._news.put_nowait(text)
 
 
-_OWN_OF_A_REQUEST = (
-    "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "max_tokens", "stop",
-)  # fmt: skip
+_OWN_OF_A_REQUEST = (*GREEDY, "max_tokens", "stop")
 """Settings that a request may choose; each begins with the server's own."""
 
 _PAIR_IS_LOST = ("RanksLost", "TargetLost", "PackedWeightsError")

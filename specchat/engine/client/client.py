@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NoReturn, Protocol, TypeVar
 
@@ -133,11 +134,9 @@ class Engine:
         line = encode(command)  # what cannot be written down is not mistaken for an engine that is gone
         with self._write_lock:
             assert self._process.stdin is not None, "the engine was started with a pipe"
-            try:
+            with suppress(ValueError, OSError):
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
-            except (BrokenPipeError, ValueError, OSError):
-                return
 
     def drain(self) -> list[Event]:
         return take_all(self._queue)
