@@ -87,7 +87,7 @@ class TableLocation:
 
     def _setting(self, key: str, value: Any) -> Any:
         if key == "method_options":
-            value = dict(_flat(self.table_at(key, value)))
+            value = dict(flat_keys(self.table_at(key, value)))
         elif key == "stop":
             for text in (texts := self.typed(key, value, list)):
                 self.typed(key, text, str)
@@ -125,13 +125,13 @@ def _shown(key: str) -> str:
     return key if re.fullmatch(r"[\w. -]{0,100}", key, re.ASCII) else short(key)
 
 
-def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """`"METHOD.OPTION" = value` and `METHOD.OPTION = value` mean the same."""
-    for key, value in options.items():
+def flat_keys(table: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """`"METHOD.OPTION" = value` and `METHOD.OPTION = value` mean the same, as `prompt.search` does among [keys]."""
+    for key, value in table.items():
         if isinstance(value, dict):
-            yield from ((f"{key}.{inner}", v) for inner, v in value.items())
+            yield from flat_keys(value, f"{within}{key}.")
         else:
-            yield key, value
+            yield within + key, value
 
 
 _LARGEST_BYTES = 4 << 20

@@ -12,7 +12,7 @@ from typing import Any
 from specchat.config.directories import config_dir
 from specchat.config.file_reading import read_named
 from specchat.config.kept_files import replacing
-from specchat.config.toml_file import TableLocation, parse_if_there
+from specchat.config.toml_file import TableLocation, flat_keys, parse_if_there
 from specchat.config.values import PairSpec
 from specchat.errors import UsageError, cut, nearest, os_errors_as, short
 from specchat.settings import Settings
@@ -83,7 +83,7 @@ def _settings(place: TableLocation, data: dict[str, Any]) -> dict[str, Any]:
 
 def _keys(place: TableLocation, data: dict[str, Any]) -> dict[str, str]:
     place = place.inside("keys")
-    return {key: place.typed(key, value, str) for key, value in _flat(data.get("keys", {}))}
+    return {key: place.typed(key, value, str) for key, value in flat_keys(data.get("keys", {}))}
 
 
 def _app(place: TableLocation, data: dict[str, Any]) -> AppOptions:
@@ -93,15 +93,6 @@ def _app(place: TableLocation, data: dict[str, Any]) -> AppOptions:
     if (notify := said.get("notify", "off")) not in NOTIFICATIONS:
         raise place.error("notify", f"= {short(notify)} is not one of its values{nearest(notify, NOTIFICATIONS)}")
     return AppOptions(**said)
-
-
-def _flat(table: Mapping[str, Any], within: str = "") -> Iterable[tuple[str, Any]]:
-    """`prompt.search = …` and `"prompt.search" = …` mean the same."""
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{within}{key}.")
-        else:
-            yield within + key, value
 
 
 def _user_config() -> tuple[TableLocation, dict[str, Any]]:
