@@ -40,7 +40,7 @@ def _contestants(run: Run) -> Table:
     """Everything together: one numbered line for each contestant."""
     energy = any(group.joules_per_token is not None for result in run.results for group in result.groups)
     columns = ["", "tok/s", "median", "× plain  (95 %)", "+prompt", "τ", "acc.", "draft/verify/other"]
-    table = _table(*columns, *(["J/tok"] if energy else []))
+    table = table_of(*columns, *(["J/tok"] if energy else []))
     for number, result in enumerate(run.results):
         group = result.group()
         if group is None:
@@ -48,7 +48,7 @@ def _contestants(run: Run) -> Table:
         cells = [
             f"{group.tokens_per_s:.1f}",
             f"{group.median_tokens_per_s:.1f}",
-            f"{group.ratio.value:.2f}  {_range(group.ratio):>9}",
+            f"{group.ratio.value:.2f}  {range_text(group.ratio):>9}",
             f"{group.with_prompt.value:.2f}",
             _maybe(group.acceptance_length),
             _percent(group.acceptance_rate),
@@ -63,7 +63,7 @@ def _contestants(run: Run) -> Table:
 def _by_category(run: Run) -> Table:
     """Plain's speed, and each contestant's ratio to it with its τ, category by category; numbers as above."""
     others = [(number, result) for number, result in enumerate(run.results) if result.kind != "plain"]
-    table = _table("category", "replies", "plain tok/s", *(f"{number} ×  τ" for number, _ in others))
+    table = table_of("category", "replies", "plain tok/s", *(f"{number} ×  τ" for number, _ in others))
     for category in _categories(run):
         plain = run.plain.group(category) if run.plain else None
         if plain is None:
@@ -105,7 +105,7 @@ def _texts(run: Run) -> Iterator[Text]:
 
 def _precisions(report: Report) -> Table:
     """Plain and the first configuration in every precision, against plain there and against the fastest plain."""
-    table = _table("precision", "plain tok/s", "first", "tok/s", "× plain", "× fastest plain", "perplexity", "memory")
+    table = table_of("precision", "plain tok/s", "first", "tok/s", "× plain", "× fastest plain", "perplexity", "memory")
     plains = [group for run in report.runs if run.plain and (group := run.plain.group())]
     fastest = max((group.tokens_per_s for group in plains), default=0.0)
     for run in report.runs:
@@ -152,14 +152,14 @@ def _categories(run: Run) -> list[str]:
     return [group.category for group in run.plain.groups if group.category != ALL] if run.plain else []
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
         table.add_column(Text(column), justify="left" if place == 0 else "right", no_wrap=place > 0, overflow="fold")
     return table
 
 
-def _range(interval: Interval) -> str:
+def range_text(interval: Interval) -> str:
     return "" if interval.low is None or interval.high is None else f"{interval.low:.2f}–{interval.high:.2f}"
 
 

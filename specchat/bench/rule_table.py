@@ -14,7 +14,6 @@ from functools import cache, cached_property, partial
 
 import torch
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from specchat.acceptance.branches import ALL, Ended, LawAfter, path_end
 from specchat.acceptance.recursion import trials
 from specchat.bench.circumstances import Circumstances, circumstances
 from specchat.bench.measured_reply import Interval, ratio_of_totals
+from specchat.bench.report_tables import range_text, table_of
 from specchat.bench.workloads import Question
 from specchat.core.budget import Budget
 from specchat.core.context import Context
@@ -341,9 +341,7 @@ def rule_tables(report: RuleReport) -> RenderableType:
         parts.append(Text(f"{report.pair} · {report.drafter} · {found.name} · {places}", "bold"))
         names = list(dict.fromkeys(row.shape for row in found.rows))
         for title, figure in (("tokens a round  (95 %)", "tokens"), ("× coupled  (95 %)", "ratio")):
-            table = Table(box=None, pad_edge=False, header_style="bold")
-            for name in (title, *names):
-                table.add_column(Text(name), justify="left" if name == title else "right", no_wrap=True)
+            table = table_of(title, *names)
             for rule in ROWS:
                 table.add_row(rule, *(_cell(getattr(row, figure)) for row in found.rows if row.rule == rule))
             parts += [table, Text()]
@@ -353,5 +351,4 @@ def rule_tables(report: RuleReport) -> RenderableType:
 
 
 def _cell(found: Interval) -> str:
-    span = "" if found.low is None or found.high is None else f"  {found.low:.2f}–{found.high:.2f}"
-    return f"{found.value:.3f}{span}"
+    return f"{found.value:.3f}  {range_text(found)}".rstrip()
