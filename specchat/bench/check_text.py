@@ -24,27 +24,26 @@ from specchat.core.sampling import Sampling
 from specchat.core.seams import Model
 from specchat.core.tree import ROOT
 from specchat.decoding.assemble import sampling
-from specchat.decoding.teacher_forcing import Comparer, Judge, Margin, allowed_gap, first_difference, forced, read_after
+from specchat.decoding.teacher_forcing import (
+    Comparer,
+    FirstDivergence,
+    Judge,
+    Margin,
+    allowed_gap,
+    first_difference,
+    forced,
+    read_after,
+)
 from specchat.models.backends.scripted import Says, ScriptedModel
 
 
 @dataclass(frozen=True)
-class Divergence:
-    """The first place at which a reply is not plain's.
-
-    Args:
-        allowed: the margin up to which two tokens count as tied: what passes of different sizes differ by.
-    """
+class Divergence(FirstDivergence):
+    """The first place at which a contestant's reply is not plain's."""
 
     contestant: str
     question_id: str
     turn: int
-    margin: Margin
-    allowed: float
-
-    @property
-    def tie(self) -> bool:
-        return self.margin.gap <= self.allowed
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def compare_texts(
         written = (reply.written.tokens, other.written.tokens)
         if (divergence := comparer.first_divergence(other.prompt, *written, sampling, other.seed)) is not None:
             where = (other.contestant, other.question_id, other.turn)
-            found.append(Divergence(*where, divergence.margin, divergence.allowed))
+            found.append(Divergence(divergence.margin, divergence.allowed, *where))
     return SameText(len(matched) - len(found), len(matched), promised, tuple(found))
 
 

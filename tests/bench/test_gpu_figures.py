@@ -91,7 +91,7 @@ def test_timing_the_host_changes_no_text():
 
 def test_a_text_that_is_not_the_targets_is_a_fault_and_a_tie_is_none():
     def contestant(gap):
-        same = SameText(1, 2, True, (Divergence("ours", "code-1", 0, Margin(7, 3, 4, gap), allowed=0.5),))
+        same = SameText(1, 2, True, (Divergence(Margin(7, 3, 4, gap), 0.5, "ours", "code-1", 0),))
         group = Group("all", 2, 10, 1.0, 1.0, 1.0, ratio=None, with_prompt=None)
         return ContestantResult("ours", (), group, 1.0, same)
 

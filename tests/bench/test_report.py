@@ -65,7 +65,7 @@ def report(*runs: Run, complete: bool = True) -> Report:
     return Report(circumstances(), "own", 2, {"max_tokens": 20, "temperature": 0.0}, runs, complete)
 
 
-WRONG = SameText(1, 2, True, (Divergence("auto", "a", 0, Margin(3, 1, 2, float("inf")), 0.1),))
+WRONG = SameText(1, 2, True, (Divergence(Margin(3, 1, 2, float("inf")), 0.1, "auto", "a", 0),))
 FULL = report(
     run(result("plain", "plain", PLAIN), result("auto", "ours", OURS, 4), result("wide", "ours", OURS, 16)),
     run(result("plain", "plain", PLAIN), result("auto", "ours", OURS, 4, same_text=WRONG), dtype="bfloat16"),
