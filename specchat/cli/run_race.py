@@ -6,7 +6,6 @@ import itertools
 import signal
 import threading
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
@@ -24,12 +23,12 @@ from specchat.engine.client.race import (
     Heat,
     Race,
     Side,
-    fresh_seed,
     race_result,
+    race_seed,
     refuse_plain,
     settings_line,
 )
-from specchat.engine.client.start_engine import engine_log, start_engine
+from specchat.engine.client.start_engine import start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.commands import Load, Message
 from specchat.errors import EngineError
@@ -58,8 +57,6 @@ def race_models_once(asked: Asked, against: str) -> int:
             return _ModelRaceOutput({"own": own, "other": other}, outputs, settings, messages, against).go()
         finally:
             other.close()
-            with suppress(OSError):
-                engine_log(1).unlink()
 
 
 @dataclass
@@ -107,13 +104,11 @@ class _ModelRaceOutput:
                 self._race_on(self.race, side, event)
 
     def _start(self, ready: events.Ready) -> None:
-        pinned = ready.settings["seed"]
         sampling = {name: ready.settings[name] for name in RACE_DEFAULTS}
         other = {name: value for name, value in self.settings.items() if name not in SPECULATION}
         names = (ready.pair, self.against if self.against != ready.pair else f"{ready.pair} again")
-        seed = pinned if pinned >= 0 else fresh_seed()
         wanted = other | {"pair": self.against}
-        self.race = ModelRace(self.messages, seed, itertools.count(1), names, wanted, {}, sampling)
+        self.race = ModelRace(self.messages, race_seed(ready.settings), itertools.count(1), names, wanted, {}, sampling)
         self._send(self.race.begin())
 
     def _race_on(self, race: ModelRace, side: Side, event: events.Event) -> None:
@@ -196,9 +191,7 @@ class _RaceOutput:
 
     def _start(self, ready: events.Ready) -> None:
         refuse_plain(ready.settings)
-        pinned = ready.settings["seed"]
-        seed = pinned if pinned >= 0 else fresh_seed()
-        self.ready, self.race = ready, Race(self.messages, seed, itertools.count(1))
+        self.ready, self.race = ready, Race(self.messages, race_seed(ready.settings), itertools.count(1))
         self.engine.send(self.race.begin())
 
     def _race_on(self, race: Race, event: events.Event) -> None:

@@ -249,9 +249,10 @@ def same_text_promised(settings: Mapping[str, Any], lossless: bool) -> bool:
     return settings["rule"] == "follow" or (lossless and settings["temperature"] == 0)
 
 
-def fresh_seed() -> int:
-    """A random seed, short enough to be read and typed."""
-    return secrets.randbelow(1_000_000)
+def race_seed(settings: Mapping[str, Any]) -> int:
+    """The seed that the settings fix, else a random one, short enough to be read and typed."""
+    fixed = int(settings.get("seed", -1))
+    return fixed if fixed >= 0 else secrets.randbelow(1_000_000)
 
 
 def refuse_plain(settings: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
-from specchat.engine.client.race import RACE_DEFAULTS, Race, Side, fresh_seed, refuse_plain
+from specchat.engine.client.race import RACE_DEFAULTS, Race, Side, race_seed, refuse_plain
 from specchat.engine.protocol.commands import Command, Message
 from specchat.engine.protocol.events import Event, RoundDone
 from specchat.engine.protocol.text import visible
@@ -102,8 +102,7 @@ def changes(chat: Chat) -> dict[str, Any]:
 
 def seed(chat: Chat) -> int:
     """The seed that the settings fix, else a new one."""
-    pinned = int(chat.engine.settings.get("seed", -1))
-    return pinned if pinned >= 0 else fresh_seed()
+    return race_seed(chat.engine.settings)
 
 
 class RaceColumn(VerticalScroll):
