@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 import traceback
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,7 @@ from specchat.config import AppOptions, load_catalog, private_dir, starting_pair
 from specchat.config.directories import shipped_file
 from specchat.config.user_config import system_message, user_app, user_keys
 from specchat.engine.client.replay import Player, Recording
-from specchat.engine.client.start_engine import engine_log, start_engine
+from specchat.engine.client.start_engine import remove_engine_logs, start_engine
 from specchat.engine.protocol.text import one_line, visible
 from specchat.errors import SpecchatError, UsageError, cut
 from specchat.store.database import default_path
@@ -101,9 +100,7 @@ def open_chat(
     try:
         run_app(app, mouse=options.mouse)
     finally:
-        for number in (0, 1):
-            with suppress(OSError):
-                engine_log(number).unlink()
+        remove_engine_logs(own=True)
     if (print_transcript or options.print_transcript) and (said := conversation(app.chat.turns)):
         typer.echo(said + "\n")
     kept = app.context.archive.stored()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from specchat.config.file_reading import MOST_CONSTRAINT_BYTES, read_named
 from specchat.config.user_config import system_message
 from specchat.engine.client.client import Engine, EngineFailure, raise_death
 from specchat.engine.client.speedup import stats_line
-from specchat.engine.client.start_engine import engine_log, start_engine
+from specchat.engine.client.start_engine import remove_engine_logs, start_engine
 from specchat.engine.protocol import events
 from specchat.engine.protocol.bounds import ConstraintKind
 from specchat.engine.protocol.commands import Cancel, Generate, Load, Message, ReplyConstraint
@@ -58,8 +58,7 @@ class Asked:
                 yield process, outputs, messages
             finally:
                 process.close()
-                with suppress(OSError):
-                    engine_log().unlink()
+                remove_engine_logs(own=True)
 
 
 def constraint_of(json_schema: Path | None, regex: str | None, grammar: Path | None) -> ReplyConstraint | None:

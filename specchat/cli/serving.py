@@ -19,7 +19,7 @@ from specchat.cli.listening import KEY_VARIABLE, address_of, check_packages, lis
 from specchat.cli.run_output import Outputs
 from specchat.engine.client.client import Link
 from specchat.engine.client.speedup import stats_line
-from specchat.engine.client.start_engine import engine_log, start_engine
+from specchat.engine.client.start_engine import remove_engine_logs, start_engine
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, Loading, Notice, Ready, RoundDone, Started
 from specchat.engine.protocol.stage_text import streaming_text
 from specchat.engine.protocol.text import one_line, visible
@@ -150,8 +150,7 @@ def serve_on(
     finally:
         if trees is not None:
             trees.close()
-        with suppress(OSError):
-            engine_log().unlink()
+        remove_engine_logs(own=True)
 
 
 class AppServer:

@@ -32,9 +32,8 @@ def start_engine(
     except ValueError as error:
         raise UsageError(f"--engine {command!r} is not a valid command line: {error}") from None
     threads = int({**user_settings(), **settings}.get("threads", 0))
-    log = engine_log(number)
-    _sweep_logs(log.parent)
-    return Engine(log, words, threads=threads, wake=wake)
+    remove_engine_logs(own=False)
+    return Engine(engine_log(number), words, threads=threads, wake=wake)
 
 
 def check_pair(settings: Mapping[str, Any]) -> None:
@@ -52,11 +51,11 @@ def engine_log(number: int = 0) -> Path:
     return (folder if writable else _spare_folder()) / f"engine-{os.getpid()}{f'-{number}' if number else ''}.log"
 
 
-def _sweep_logs(folder: Path) -> None:
-    """Remove the logs of processes that were killed and could not do it themselves."""
-    for log in folder.glob("engine-*.log"):
+def remove_engine_logs(*, own: bool) -> None:
+    """Remove the logs of this process's engines, or of processes that were killed and could not do it themselves."""
+    for log in engine_log().parent.glob("engine-*.log"):
         number = log.stem.removeprefix("engine-").partition("-")[0]
-        if number.isdecimal() and not is_running(int(number)):
+        if number.isdecimal() and (number == str(os.getpid()) if own else not is_running(int(number))):
             with suppress(OSError):
                 log.unlink()
 
