@@ -115,12 +115,12 @@ _WARM_ROUNDS = 2
 _ROUNDS = 7
 
 
-def measure_plain(target: Model, contexts: Sequence[int] = PLAIN_CONTEXTS) -> tuple[tuple[int, float], ...]:
+def measure_plain(target: Model) -> tuple[tuple[int, float], ...]:
     """Time plain rounds: (context, seconds per token), contexts ascending. Leaves the target's cache empty.
 
     What the cached rows contain does not change what reading them costs, so they are not computed.
     """
-    fitting = [c for c in contexts if c + _WARM_ROUNDS + _ROUNDS < target.context_tokens] or [1]
+    fitting = [c for c in PLAIN_CONTEXTS if c + _WARM_ROUNDS + _ROUNDS < target.context_tokens] or [1]
     points = tuple((context_tokens, _measure_at(target, context_tokens)) for context_tokens in fitting)
     target.prefill(())
     return points
