@@ -143,7 +143,7 @@ class StopStrings:
             place, self.found = min(matches, key=lambda match: (match[0] + len(match[1]), match[0]))
             shown, self._held = self._held[:place], ""
             return shown
-        keep = max((self._overlap(s) for s in self.strings), default=0)
+        keep = max((begun_at_end(self._held, s) for s in self.strings), default=0)
         cut = len(self._held) - keep
         shown, self._held = self._held[:cut], self._held[cut:]
         return shown
@@ -153,10 +153,11 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    def _overlap(self, string: str) -> int:
-        """How many last characters of the held text begin `string`."""
-        longest = min(len(self._held), len(string) - 1)
-        return next((n for n in range(longest, 0, -1) if self._held.endswith(string[:n])), 0)
+
+def begun_at_end(text: str, string: str) -> int:
+    """How many last characters of the text begin `string`, without all of it."""
+    longest = min(len(text), len(string) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(string[:n])), 0)
 
 
 def tokens_of(vocabulary: Vocabulary, pieces: Sequence[str]) -> list[int]:

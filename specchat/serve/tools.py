@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from specchat.decoding.chat_tools import FORMS
+from specchat.decoding.emission import begun_at_end
 from specchat.engine.protocol.commands import ReplyConstraint
 
 
@@ -78,7 +79,7 @@ class CallReader:
             standing = ((place, mark) for mark in _MARKS if (place := self._held.find(mark)) >= 0)
             at, mark = min(standing, default=(-1, ""))
             if not mark:
-                keep = max(_beginning_of(one, self._held) for one in _MARKS)
+                keep = max(begun_at_end(self._held, one) for one in _MARKS)
                 cut = len(self._held) - keep
                 self._give(found, self._held[:cut])
                 self._held = self._held[cut:]
@@ -185,8 +186,3 @@ def _closed(inside: str, closing: str) -> int:
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-
-
-def _beginning_of(tag: str, text: str) -> int:
-    """How many last characters of the text begin the tag."""
-    return next((n for n in range(min(len(tag) - 1, len(text)), 0, -1) if text.endswith(tag[:n])), 0)
