@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from functools import cached_property
 from inspect import unwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -35,12 +36,14 @@ from contracts.models import BUILDERS, V, over_network, own_decoder, shared_netw
 from tiny_models import add_tiny_pair
 from transformers import AutoModelForCausalLM
 
+from specchat.config import load_catalog
 from specchat.core.request import PassRequest
 from specchat.core.tree import Guess, TokenTree
 from specchat.decoding.families import ACCEPTANCE_RULES
 from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate, Load, Message
 from specchat.engine.server.command_queue import CommandQueue
+from specchat.engine.server.pair_loading import Loader
 from specchat.engine.server.worker import Worker
 from specchat.errors import EngineError, ModelError, PlanRefused, RanksLost, UsageError
 from specchat.models.decoder.cache_rows import PassPlan
@@ -60,6 +63,7 @@ from specchat.models.ranks.leading import Ranks
 from specchat.models.ranks.network import Follower, rank_network, shares_of
 from specchat.models.ranks.processes import start_here
 from specchat.models.weights.weight_source import AdjustedSource
+from specchat.settings import Settings
 
 Build = Callable[[Any, int], Decoder]
 
@@ -477,6 +481,33 @@ def test_a_killed_rank_is_one_line_and_the_next_load_goes_on(ranks, tmp_path, mo
     assert engine.says() == expected
     engine.worker._pair.close()
     assert other.communicate(timeout=20)[1] == f"rank 1 of 2, with the engine at {at}\nthe engine has gone\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "lost", "asked"),
+    [
+        ("cpu:2@box:1", "", []),
+        ("cpu:2@box:2", "", ["box:2"]),
+        ("cpu:3@box:1", "", ["box:1"]),
+        ("cpu:2@box:1", "rank 1 has ended", ["box:1"]),
+    ],
+)
+def test_ranks_are_used_again_for_the_same_devices_at_the_same_address(device, lost, asked, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path))
+    add_tiny_pair(tmp_path)
+    joined: list[str] = []
+
+    def shared_out(*_, **__):
+        raise ModelError("the ranks are there")
+
+    there = SimpleNamespace(devices=("cpu", "cpu"), at="box:1", lost=lost)
+    others = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(joining, "let_join", lambda devices, at, cancelled: joined.append(at) or others)
+    monkeypatch.setattr(Loader, "_load", shared_out)
+    loader = Loader(load_catalog(), lambda event: None, lambda: False, ranks=there)
+    with pytest.raises(ModelError, match="the ranks are there"):
+        loader.load(Settings(pair="tiny", device=device))
+    assert joined == asked
 
 
 def test_who_does_not_know_the_secret_is_not_let_in(monkeypatch):
