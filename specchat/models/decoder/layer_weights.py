@@ -35,7 +35,7 @@ from specchat.models.decoder.linear_layers import (
 from specchat.models.decoder.shape import Shape
 from specchat.models.decoder.weight_check import not_finite, prepared
 from specchat.models.weights.grouped_codes import LAYOUTS, ROUNDED, Codes, PackedCodes
-from specchat.models.weights.weight_source import GROUP, FourBit, WeightSource, head_rows
+from specchat.models.weights.weight_source import FourBit, WeightSource, head_rows
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,7 @@ class Builder:
             self._replaced.add("int4")
             return None
         group = self._source.four_bit(name, layer)
-        if group is None or group.numbers.shape[0] % 16 or group.numbers.shape[1] % GROUP:  # what the kernel takes
-            return None
-        return group
+        return None if group is None or group.numbers.shape[0] % 16 else group  # what the kernel takes
 
     def _bias(self, names: Sequence[str], layer: int | None) -> Tensor | None:
         parts = [self._source.dense(name, layer, "bias") for name in names if self._source.has(name, layer, "bias")]
