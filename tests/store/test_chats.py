@@ -66,6 +66,7 @@ def test_the_list_shows_the_newest_chat_first_with_its_last_message(chats: Chats
         ("好世", {"c"}),
         ("french", {"b"}),  # the title
         ('" OR *', set()),  # nothing of the query language
+        ("?!", set()),  # no word at all
         ("100%", {"d"}),
         ("  ", {"a", "b", "c", "d"}),
     ],

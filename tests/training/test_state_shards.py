@@ -113,6 +113,7 @@ def test_a_shard_whose_tensors_do_not_go_together_is_refused(written, tmp_path):
     wrongs = {
         "its texts do not fill it": {"starts": shard.starts[:-1]},
         "rest for": {"rest": shard.rest[1:]},
+        f"{len(shard.rest) + 5} rest for": {"rest": torch.cat([shard.rest, shard.rest[:5]])},
         "other shapes": {"states": shard.states[:, 0]},
         "tensors have other shapes": {"rest": torch.tensor(1.0)},
         "have other shapes; remove it": {"likeliest": shard.likeliest[:, :0], "log_p": shard.log_p[:, :0]},
