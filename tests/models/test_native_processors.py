@@ -106,9 +106,9 @@ def test_a_processor_without_any_is_told_so_in_one_line_and_torch_computes(monke
     chosen, notes = model_loading.own_network(shape, source, "int8", torch.device("cpu"), "auto")
     kernels.loaded_kernels.cache_clear()
     assert chosen.kernels == "torch"
-    assert len(notes) == 1
-    assert said in notes[0]
-    assert "\n" not in notes[0]
+    (note,) = (note for note in notes if "native kernels" in note)  # another may say what torch lacks here
+    assert said in note
+    assert "\n" not in note
 
 
 def test_64_bit_arm_is_among_the_processors_they_are_compiled_for(monkeypatch):
