@@ -21,6 +21,7 @@ enum { SIGNED = 1 }; /* there are products of signed numbers only */
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */
 static inline __attribute__((always_inline)) void fetch(const void *at) { __builtin_prefetch(at, 0, 2); }
+static inline __attribute__((always_inline)) void fetch_weights(const uint8_t *at) { fetch(at + AHEAD); }
 static inline void rest(void) { __asm__ volatile("yield"); }
 
 static inline float half_value(uint16_t bits) {

@@ -36,6 +36,16 @@ enum { SIGNED = 0 };
 
 /* Always inlined: a function that only fetches changes nothing, so compilers leave its calls out. */
 static inline __attribute__((always_inline)) void fetch(const void *at) { _mm_prefetch((const char *)at, _MM_HINT_T0); }
+/* Weights that are multiplied soon. With eight lanes, fetching them into the nearest cache at once held reading up: they come
+ * into the second first. */
+static inline __attribute__((always_inline)) void fetch_weights(const uint8_t *at) {
+#if REGISTER == 16
+    fetch(at + AHEAD);
+#else
+    _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
+    fetch(at + AHEAD / 8);
+#endif
+}
 static inline void rest(void) { _mm_pause(); }
 
 static inline float half_value(uint16_t bits) { return _cvtsh_ss(bits); }

@@ -97,7 +97,7 @@ static inline __attribute__((always_inline)) void block_rows(const Product *p, i
         UNROLLED
         for (int k = 0; k < PARTS; k++) total[r][k] = (vf){0};
     for (; at < end; at++, data += step) {
-        for (size_t ahead = 0; ahead < step; ahead += 64) fetch(data + AHEAD + ahead);
+        for (size_t ahead = 0; ahead < step; ahead += 64) fetch_weights(data + ahead);
         UNROLLED
         for (int r = 0; r < count; r += some) {
             if (r) __asm__ volatile("" ::: "memory"); /* else compilers store what they unpacked, for the next rows */

@@ -134,7 +134,7 @@ static inline __attribute__((always_inline)) void block_of_tile(const Product *p
     const uint8_t *data = p->data + (size_t)block * groups * step;
     vf total[TILE][PARTS] = {{{0}}};
     for (size_t at = (size_t)tile * groups, end = at + groups; at < end; at++, data += step) {
-        for (size_t ahead = 0; ahead < step; ahead += 64) fetch(data + AHEAD + ahead);
+        for (size_t ahead = 0; ahead < step; ahead += 64) fetch_weights(data + ahead);
         for (int half = 0; half < 2; half++) add_half_group(data, bits, minima, x, at, half, total);
     }
     for (int r = 0; r < TILE; r++)
