@@ -16,8 +16,9 @@ from specchat.engine.protocol import events as ev
 from specchat.engine.protocol.commands import Generate
 from specchat.store.chat_json import write_json
 from specchat.store.records import Facts, SettingsChange
+from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.stored_chat import as_html, as_markdown
-from specchat.tui.state.turn import changes_text, loss_of, written_with
+from specchat.tui.state.turn import Reply, changes_text, written_with
 from specchat.tui.state.visible_reply import ServedReply
 
 TYPICAL = SETTINGS | {"rule": "typical"}
@@ -127,7 +128,7 @@ async def test_a_reply_that_went_on_with_the_same_settings_tells_of_no_change():
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_a_served_reply_is_lossy_by_the_settings_that_reach_it(apart):
-    served = ServedReply(7, "curl", apart=apart)
+    served = ServedReply(Reply(7, Figures()), "curl", apart=apart)
     rounds = rounds_of(id=7)
     for event in (started([], 7), *rounds[:2], ev.Changed(TYPICAL, LOSSY), *rounds[2:4]):
         served.apply(replace(event, text="so") if isinstance(event, ev.Started) else event)
@@ -148,4 +149,4 @@ def test_a_setting_that_an_older_specchat_did_not_know_did_not_change():
 
 
 def test_what_a_forged_file_says_of_loss_is_not_believed():
-    assert loss_of(Facts(loss={"lossless": "perhaps"})) is None
+    assert Reply(1, Figures(), facts=Facts(loss={"lossless": "perhaps"})).loss is None

@@ -19,6 +19,7 @@ from specchat.training.limits import CHATS
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.page import Page
 from specchat.tui.services.training_runner import Estimate, TrainingRunner
+from specchat.tui.state.engine_state import changes_of
 from specchat.tui.state.training import Training, TrainingChoices, estimate_text, training_lines
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import bind, hint
@@ -232,10 +233,8 @@ class Trainings:
         self._app.say(f"from now on: {self.runner.use()}", "good")
         self.update()
         if training.request.pair == self._chat.engine.pair:
-            options = dict(self._chat.engine.wanted.get("method_options", {}))
-            options |= {name: value for name, value in training.judged.settings.items() if "." in name}
-            plain = {name: value for name, value in training.judged.settings.items() if "." not in name}
-            await self._view.context.session.load({**plain, "method_options": options})
+            options = self._chat.engine.wanted.get("method_options", {})
+            await self._view.context.session.load(changes_of({**options, **training.judged.settings}))
 
     def _show_or_ask(self) -> None:
         if self._chat.background.training is not None:

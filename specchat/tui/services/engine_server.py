@@ -16,6 +16,8 @@ from specchat.errors import EngineError, UsageError, short
 from specchat.tui.services.engine_session import EngineSession
 from specchat.tui.services.event_pump import EventPump
 from specchat.tui.services.terminal_app import TerminalApp
+from specchat.tui.state.reply_figures import Figures
+from specchat.tui.state.turn import Reply
 from specchat.tui.state.visible_reply import ServedReply
 
 _FIRST_ID, FIRST_RACE_ID = 1_500_000_000, 2_000_000_000
@@ -97,9 +99,9 @@ class ServedReplies:
         if waiting is not None and chat.can_generate and chat.queued is None and not chat.background.racing:
             settings = chat.engine.settings
             apart = {name: value for name, value in self._changes.items() if settings.get(name) != value}
-            chat.served = ServedReply(next(self._ids), self.client, apart=bool(apart))
+            chat.served = ServedReply(Reply(next(self._ids), Figures()), self.client, apart=bool(apart))
             self._running, self._waiting, self._stopped_by_guest = waiting, None, False
-            self._send(replace(waiting, id=chat.served.id, apart=apart or None))
+            self._send(replace(waiting, id=chat.served.reply.id, apart=apart or None))
         waits = self.client if self._waiting is not None else ""
         if waits != chat.background.waiting_client:
             chat.background.waiting_client, self._new_on_screen = waits, True
@@ -124,7 +126,7 @@ class ServedReplies:
             self._answer(replace(ready, settings=event.settings, loss=event.loss))
         elif isinstance(event, Died):
             if served is not None and served.running:
-                served.apply(Failed("EngineError", "the engine died", id=served.id))
+                served.apply(Failed("EngineError", "the engine died", id=served.reply.id))
             self._running = self._waiting = None
             self._answer(event)
 
@@ -154,7 +156,7 @@ class ServedReplies:
             self._waiting = None
         elif self._running is not None and self._chat.served is not None:
             self._stopped_by_guest = True
-            self._send(Cancel(self._chat.served.id))
+            self._send(Cancel(self._chat.served.reply.id))
 
     def _answer(self, event: Event) -> None:
         if self._guest is not None:

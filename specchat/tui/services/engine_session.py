@@ -116,7 +116,7 @@ class EngineSession:
 
     def _cancel_reply(self) -> bool:
         """Stop the reply that is being written, be it for another program; False if there is none."""
-        running = self._chat.running or self._chat.served
+        running = self._chat.running or self._chat.newest_reply
         if self.link is None or running is None or not self._chat.writing:
             return False
         self.link.send(Cancel(running.id))

@@ -84,7 +84,14 @@ class Chat:
 
     @property
     def visible(self) -> VisibleReply:
-        return VisibleReply(self.shown_rounds, self.served, self.last_reply(), self.figures, self.engine.loss)
+        served = None if self.shown_rounds.looks_back else self.served
+        reply, last, figures = self.shown_rounds.reply, self.last_reply(), self.figures
+        if served is not None:
+            reply = served.reply
+        if reply is not None and (served is not None or self.shown_rounds.looks_back):
+            last, figures = reply, reply.figures
+        loss = last.loss if last is not None and last.figures.rounds else self.engine.loss
+        return VisibleReply(reply, served, figures, loss)
 
     @property
     def newest_reply(self) -> Reply | None:
@@ -109,12 +116,10 @@ class Chat:
     def generate(self, apart: dict[str, Any] | None = None) -> Generate:
         """The command that requests a reply to the current chat; the settings `apart` hold for it alone."""
         assert self.can_generate, "a reply is asked for only when the engine is free"
-        messages = self.messages()
-        self._ids += 1
-        reply = self._begin_reply(self._ids)
+        messages, reply = self.messages(), self._begin_reply()
         reply.apart = apart is not None
         reply.hold_to(None if apart else self.constraint)
-        return Generate(self._ids, messages, apart=apart, constraint=reply.constraint, keep=self.keep)
+        return Generate(reply.id, messages, apart=apart, constraint=reply.constraint, keep=self.keep)
 
     def branch_from(self, turn: Turn, tokens: list[int] | None, texts: list[str], seed: int | None) -> Generate:
         """The command that writes a reply beside this one, which begins with these tokens, or else these texts.
@@ -126,16 +131,14 @@ class Chat:
         assert turn.reply is not None, "only a reply has a branch that begins as it does"
         constraint = turn.reply.constraint
         self.branches.cut(turn)
-        messages = self.messages()
-        self._ids += 1
-        reply = self._begin_reply(self._ids)
+        messages, reply = self.messages(), self._begin_reply()
         reply.hold_to(constraint)
         if tokens is not None:
             reply.taken = tokens
-            return Generate(self._ids, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self.keep)
+            return Generate(reply.id, messages, seed, begun_tokens=tokens, constraint=constraint, keep=self.keep)
         for text in texts:
             reply.add(text, "target")
-        return Generate(self._ids, messages, seed, begun=texts, constraint=constraint, keep=self.keep)
+        return Generate(reply.id, messages, seed, begun=texts, constraint=constraint, keep=self.keep)
 
     def before_reply(self, turn: Turn) -> list[Message]:
         return self.messages(self.sent.of(self.turns[: self.branches.depth(turn)]))
@@ -279,11 +282,13 @@ class Chat:
     def _follow_rounds(self) -> None:
         self.shown_rounds.follow([turn.reply for turn in self.turns if turn.reply is not None])
 
-    def _begin_reply(self, id: int) -> Reply:
+    def _begin_reply(self, id: int | None = None) -> Reply:
+        if id is None:
+            self._ids += 1
         if (before := self.last_reply()) is not None:
             before.drop_pieces()
         self.figures, self.served = Figures(), None
-        self.running = Reply(id, self.figures)
+        self.running = Reply(self._ids if id is None else id, self.figures)
         self.branches.add(Turn("assistant", reply=self.running))
         return self.running
 
@@ -295,14 +300,10 @@ class Chat:
         begins = not self.running.rounds
         if not self.running.apart:
             self.running.use(self.engine.settings, self.engine.loss)
-        self.running.rounds.append(event)
+        self.running.add_round(event)
         if begins:
             self._follow_rounds()
-        self.running.figures.add(event)
         self.engine.effect.add(event)
-        for piece in event.pieces:
-            self.running.add(piece.text, piece.origin)
-        self.running.note_thought_end(event)
 
     def end_reply(self, why: str) -> None:
         """End the running reply, if there is one; its text so far stays."""

@@ -85,11 +85,10 @@ class EngineState:
     @property
     def chosen(self) -> dict[str, Any]:
         """The settings in force once the engine has taken every change."""
-        chosen = dict(self.settings)
+        chosen = self.settings
         for change in (*self.changes, *(change_of(name, value) for name, value in self.held.items())):
-            options = {**(chosen.get("method_options") or {}), **change.get("method_options", {})}
-            chosen |= {**change, "method_options": options} if options else change
-        return chosen
+            chosen = _with_change(chosen, change)
+        return dict(chosen)
 
     @property
     def unanswered(self) -> bool:
@@ -100,10 +99,7 @@ class EngineState:
         return any(name in (change.get("method_options", {}) if "." in name else change) for change in self.changes)
 
     def keep(self, change: Mapping[str, Any]) -> None:
-        options = {**self.wanted.get("method_options", {}), **change.get("method_options", {})}
-        self.wanted.update(change)
-        if options:
-            self.wanted["method_options"] = options
+        self.wanted = _with_change(self.wanted, change)
 
     def use(self, settings: Mapping[str, Any], loss: Losslessness | None) -> None:
         self.settings, self.loss, self.loading = dict(settings), loss, None
@@ -150,6 +146,20 @@ class EngineState:
     def _drop_changes(self) -> None:
         self.changes.clear()
         self.held.clear()
+
+
+def _with_change(settings: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those of the change, which names only some options of methods."""
+    options = {**(settings.get("method_options") or {}), **change.get("method_options", {})}
+    return {**settings, **change, **({"method_options": options} if options else {})}
+
+
+def changes_of(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes by name, `METHOD.OPTION` too, as the engine takes them."""
+    settings: dict[str, Any] = {}
+    for name, value in changes.items():
+        settings = _with_change(settings, change_of(name, value))
+    return settings
 
 
 def change_of(name: str, value: Any) -> dict[str, Any]:

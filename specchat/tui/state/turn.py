@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -95,10 +95,12 @@ def changes_text(facts: Facts) -> str:
     return f" · changed within the reply: {', '.join(names)}" if names else ""
 
 
-def loss_of(facts: Facts) -> Losslessness | None:
-    """Whether the whole reply is lossless, and why; None where that is not known."""
+_T = TypeVar("_T")
+
+
+def _as_kept(value: dict[str, Any] | None, kind: type[_T]) -> _T | None:
     try:
-        return msgspec.convert(facts.loss, Losslessness | None)
+        return None if value is None else msgspec.convert(value, kind)
     except msgspec.ValidationError:  # of a forged file
         return None
 
@@ -181,15 +183,13 @@ class Reply:
 
     @property
     def loss(self) -> Losslessness | None:
-        return loss_of(self.facts)
+        """Whether the whole reply is lossless, and why; None where that is not known."""
+        return _as_kept(self.facts.loss, Losslessness)
 
     @property
     def constraint(self) -> ReplyConstraint | None:
         """What it is held to."""
-        try:
-            return msgspec.convert(self.facts.constraint, ReplyConstraint | None)
-        except msgspec.ValidationError:  # of a forged file
-            return None
+        return _as_kept(self.facts.constraint, ReplyConstraint)
 
     def hold_to(self, constraint: ReplyConstraint | None) -> None:
         self.facts = replace(self.facts, constraint=None if constraint is None else msgspec.to_builtins(constraint))
@@ -215,8 +215,12 @@ class Reply:
             self.text += text
             self.lengths.append(len(text) if origin == "drafted" else -len(text))
 
-    def note_thought_end(self, round: RoundDone) -> None:
-        """Record the time of the thoughts if this round ended them."""
+    def add_round(self, round: RoundDone) -> None:
+        """Take a round and its text, and the time of the thoughts if it ended them."""
+        self.rounds.append(round)
+        self.figures.add(round)
+        for piece in round.pieces:
+            self.add(piece.text, piece.origin)
         if self.facts.thought_s is None and thoughts.closes(self.text, sum(len(piece.text) for piece in round.pieces)):
             spent_s = self.figures.draft_s + self.figures.verify_s + self.figures.other_s
             self.facts = replace(self.facts, thought_s=spent_s)

@@ -6,7 +6,7 @@ An earlier one that the user looks back at, else one for another program, else t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from specchat.engine.protocol.events import Changed, Event, Failed, Finished, Losslessness, RoundDone, Started
 from specchat.engine.protocol.text import one_line
@@ -23,17 +23,15 @@ class ServedReply:
         apart: it has settings of its own, which changes of the app's do not reach.
     """
 
-    id: int
+    reply: Reply
     client: str
     apart: bool = False
     question: str = ""
-    running: bool = True
-    figures: Figures = field(default_factory=Figures)
-    reply: Reply = field(init=False)
     _changed: Changed | None = None  # the settings in force, where they changed since it began
 
-    def __post_init__(self) -> None:
-        self.reply = Reply(self.id, self.figures)
+    @property
+    def running(self) -> bool:
+        return self.reply.stop is None
 
     def apply(self, event: Event) -> None:
         match event:
@@ -45,15 +43,12 @@ class ServedReply:
             case RoundDone():
                 if self._changed is not None:
                     self.reply.use(self._changed.settings, self._changed.loss)
-                self.reply.rounds.list.append(event)
-                self.figures.add(event)
-                for piece in event.pieces:
-                    self.reply.add(piece.text, piece.origin)
+                self.reply.add_round(event)
             case Finished():
-                self.figures.finish(event)
-                self.reply.stop, self.running = event.stop, False
+                self.reply.figures.finish(event)
+                self.reply.stop = event.stop
             case Failed():
-                self.reply.stop, self.running = "failed", False
+                self.reply.stop = "failed"
 
 
 class ShownRounds:
@@ -91,37 +86,19 @@ class ShownRounds:
 
 @dataclass(frozen=True)
 class VisibleReply:
-    """An earlier reply that the user looks back at, else one for another program, else the chat's last one."""
+    """An earlier reply that the user looks back at, else one for another program, else the chat's last one.
 
-    shown_rounds: ShownRounds
-    for_another_program: ServedReply | None  # which may be hidden, as the user looks back
-    last: Reply | None  # of the chat
-    last_figures: Figures | None
-    of_settings: Losslessness | None  # whether the settings in use are lossless
+    Args:
+        reply: the last of the chat that has rounds, which may not be the one that the figures are of.
+        served: the same reply, where it is for another program.
+        loss: of the settings in use, where the reply has no rounds.
+    """
 
-    @property
-    def served(self) -> ServedReply | None:
-        """The reply for another program that is shown; None where a reply of the chat is."""
-        return None if self.shown_rounds.looks_back else self.for_another_program
-
-    @property
-    def reply(self) -> Reply | None:
-        """The served reply, else the one looked back at, else the chat's last reply that has rounds."""
-        return self.served.reply if self.served else self.shown_rounds.reply
+    reply: Reply | None
+    served: ServedReply | None
+    figures: Figures | None
+    loss: Losslessness | None
 
     @property
     def rounds(self) -> Sequence[RoundDone]:
         return self.reply.rounds.list if self.reply else ()
-
-    @property
-    def figures(self) -> Figures | None:
-        return shown.figures if (shown := self._in_place_of_last) else self.last_figures
-
-    @property
-    def loss(self) -> Losslessness | None:
-        reply = self._in_place_of_last or self.last
-        return reply.loss if reply is not None and reply.figures.rounds else self.of_settings
-
-    @property
-    def _in_place_of_last(self) -> Reply | None:
-        return self.reply if self.served or self.shown_rounds.looks_back else None

@@ -17,7 +17,7 @@ from specchat.engine.protocol.round_parts import Reason
 from specchat.errors import UsageError
 from specchat.settings import GREEDY, SPECULATION
 from specchat.tui.state.chat import Chat
-from specchat.tui.state.engine_state import change_of
+from specchat.tui.state.engine_state import changes_of
 from specchat.tui.state.setting_effect import differences
 from specchat.tui.state.turn import Reply, Turn
 from specchat.tui.text import numbers
@@ -109,7 +109,7 @@ class RedoneReply:
             facts.seed or 0,
             list(self.tokens),
             self.settings,
-            as_settings(changes),
+            changes_of(changes),
             [] if facts.begun else [n for n, plain in enumerate(compared) if plain],
             None if at is None or at >= len(self.places) else self.places[at],
             self.reply.constraint,
@@ -131,15 +131,6 @@ class RedoneReply:
 def may_be_asked(name: str) -> bool:
     """Whether a setting decides what is guessed and drawn, and needs no reload."""
     return (name in _NAMES or "." in name) and name != "method_options"
-
-
-def as_settings(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes by name, `METHOD.OPTION` too, as the engine takes them."""
-    settings: dict[str, Any] = {}
-    for name, value in changes.items():
-        for key, told in change_of(name, value).items():
-            settings[key] = {**settings.get(key, {}), **told} if isinstance(told, dict) else told
-    return settings
 
 
 def changes_since(reply: Reply, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -255,8 +255,8 @@ class ServedLine(ChatLine):
         if served is None:
             address = f"other programs may ask at {self._chat.background.serving}"
             return [[("⇄ ", "good"), (cut(address, width - 2), "dim")]]
-        summary = summary_of(served.figures)
-        figures = "  " + " · ".join(part for part in (f"{count(served.figures.tokens)} tok", summary) if part)
+        known = served.reply.figures
+        figures = "  " + " · ".join(filter(None, (f"{count(known.tokens)} tok", summary_of(known))))
         line: ScreenLine = [("⇄ ", "good"), (f"{served.client} {'asks' if served.running else 'asked'}: ", "strong")]
         room = max(0, width - width_of(line) - len(figures))
         return [[*line, (cut(served.question, room), "text"), (figures, "dim")]]
