@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.events import Click
 from textual.message import Message
 
@@ -69,24 +67,18 @@ class AlternativesScreen(Page[Alternative | None]):
     ]
 
     def __init__(self, context: AppServices, turn: Turn, fork: Fork) -> None:
-        super().__init__()
+        self._view = _Lines(self._paint)
+        super().__init__(self._view)
         assert turn.reply is not None, "only replies have such places"
         self.context, self.turn, self.reply, self.fork = context, turn, turn.reply, fork
         self._asked, self._state = 0, ""  # the id of the question, until it is answered
         self._answered = False
         self.chosen = 0
         self._show_rows(alternatives(fork))
-        self._view = _Lines(self._paint)
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(self._view)
 
     def on_mount(self) -> None:
         engine = self.context.chat.engine
         self._ask(engine.pair if engine.phase == "ready" else "")
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._redraw)
 
     def take(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -103,12 +95,12 @@ class AlternativesScreen(Page[Alternative | None]):
                     self._asked, self._state = 0, visible(event.message)
                 case _:
                     continue
-            self._redraw()
+            self.redraw()
 
     def action_move(self, by: int) -> None:
         if self.rows:
             self.chosen = max(0, min(len(self.rows) - 1, self.chosen + by))
-            self._redraw()
+            self.redraw()
 
     def action_take(self) -> None:
         if self.rows and not self.rows[self.chosen].forbidden:
@@ -149,7 +141,7 @@ class AlternativesScreen(Page[Alternative | None]):
                     keep=chat.keep,
                 )
             )
-        self._redraw()
+        self.redraw()
 
     def _show_rows(self, rows: list[Alternative], before: Alternative | None = None) -> None:
         """Show these, the one that was chosen before still chosen, else the one that was drawn."""
@@ -161,17 +153,15 @@ class AlternativesScreen(Page[Alternative | None]):
     def _explanation(self, width: int) -> list[ScreenLine]:
         return explanation_lines(self.rows, self.chosen, width, self.context.marks, self.reply.temperature)
 
-    def _redraw(self) -> None:
+    def redraw(self) -> None:
         width = self._view.size.width or 1
         below = self._explanation(width)
         wanted = 1 + max(1, len(self.rows)) + len(below)
         self._view.styles.height = max(2, min(wanted, self.app.size.height - _BORDER_LINES))
-        box = self._view.parent
-        assert isinstance(box, Vertical), "it is composed so"
         titles = " · ".join(filter(None, ["what else could stand here", self._state])), self._state
-        box.border_title = next((title for title in titles if title and len(title) <= width), titles[0])
+        title = next((title for title in titles if title and len(title) <= width), titles[0])
         takes = "" if self.context.session.player else hint(self, "alternatives.take", "goes on from there")
-        box.border_subtitle = " · ".join(filter(None, [takes, hint(self, "alternatives.close", "closes")]))
+        self.entitle(title, " · ".join(filter(None, [takes, hint(self, "alternatives.close", "closes")])))
         self._view.repaint()
 
     def _paint(self, width: int, height: int) -> list[ScreenLine]:

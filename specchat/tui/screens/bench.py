@@ -6,9 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 
 from specchat.errors import UsageError
 from specchat.tui.screens.race import RunScreen, changes, seed
@@ -45,25 +43,19 @@ class BenchScreen(RunScreen):
 
         Raises UsageError if the engine is not free, `amount` is neither, or the settings are plain decoding.
         """
-        super().__init__(context)
-        count, seconds = _parse_amount(amount)
-        questions = list(context.setup.questions())[:count]
-        if not questions:
-            raise UsageError("no questions come with this installation")
-        self._begin(questions, seed(context.chat), seconds)
-        self._copied = False
         self._views = (
             LinesView(lambda w, h: progress_lines(self.series, *self.about, w), id="progress"),
             LinesView(lambda w, h: _fitting(table_lines(self.series, w), h), id="table"),
             LinesView(lambda w, h: outcome_lines(self.series, w), id="outcome"),
         )
-        self._box = Vertical(*self._views)
-
-    def compose(self) -> ComposeResult:
-        yield self._box
+        super().__init__(context, *self._views)
+        count, seconds = _parse_amount(amount)
+        questions = list(context.setup.questions())[:count]
+        if not questions:
+            raise UsageError("no questions come with this installation")
+        self._begin(questions, seed(context.chat), seconds)
 
     def on_mount(self) -> None:
-        self._box.border_title = "bench"
         self.show()
 
     def show(self) -> None:
@@ -73,8 +65,8 @@ class BenchScreen(RunScreen):
             view.repaint()
         key, ended = self.context.app.key_of, self.series.ended
         leave = key("bench.leave").split(",")[0]
-        again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self._copied else 'copies'}"
-        self._box.border_subtitle = f"{leave} leaves{again}" if ended else f"{leave} stops"
+        again = f" · {key('bench.again')} again · {key('bench.copy')} {'copied' if self.copied else 'copies'}"
+        self.entitle("bench", f"{leave} leaves{again}" if ended else f"{leave} stops")
 
     def _begin(self, questions: Sequence[BenchQuestion], seed: int, seconds: float | None) -> None:
         chat, ids, clock = self.context.chat, self.context.race_ids, self.context.setup.clock
@@ -88,17 +80,15 @@ class BenchScreen(RunScreen):
         else:
             self.leave()
 
-    def action_again(self) -> None:
-        if self.series.ended and self.context.chat.can_generate:
-            self._begin(self.series.questions, self.series.seed, self.series.seconds)
-            self._copied = False
-            self.show()
+    @property
+    def ended(self) -> bool:
+        return self.series.ended
 
-    def action_copy(self) -> None:
-        if self.series.ended:
-            self.app.copy_to_clipboard(series_text(self.series, *self.about))
-            self._copied = True
-            self.show()
+    def begin_again(self) -> None:
+        self._begin(self.series.questions, self.series.seed, self.series.seconds)
+
+    def result(self) -> str:
+        return series_text(self.series, *self.about) if self.series.ended else ""
 
 
 def _fitting(lines: list[ScreenLine], height: int) -> list[ScreenLine]:

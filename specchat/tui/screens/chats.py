@@ -10,9 +10,7 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from textual import work
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
@@ -39,10 +37,7 @@ class ChatsScreen(Page[str | None]):
 
     DEFAULT_CSS = """
     ChatsScreen > Vertical { width: 100; height: 90%; }
-    ChatsScreen Input {
-        height: 1; border: none; padding: 0 1; margin: 0 0 1 0; background: $panel;
-        &:focus { border: none; background: $primary 20%; }
-    }
+    ChatsScreen Input { margin: 0 0 1 0; }
     ChatsScreen #ask { display: none; margin: 0; }
     ChatsScreen.-asking #ask { display: block; }
     ChatsScreen OptionList {
@@ -71,25 +66,18 @@ class ChatsScreen(Page[str | None]):
         current: str = "",
         now: Callable[[], datetime] = lambda: datetime.now().astimezone(),
     ) -> None:
-        super().__init__()
-        self._archive, self._words, self._current, self._now = archive, words, current, now
+        self._archive, self._current, self._now = archive, current, now
         self._found: list[Summary] = []
         self._asked = ""  # the action that the input at the bottom is for
+        self._words = LineInput(words, placeholder="search", select_on_focus=False)
+        self._options = OptionList()
         self._remark = TintedText(classes="remark")
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield LineInput(self._words, placeholder="search", id="words", select_on_focus=False)
-            yield OptionList()
-            yield self._remark
-            yield LineInput(id="ask", select_on_focus=False)
+        self._answer = LineInput(id="ask", select_on_focus=False)
+        super().__init__(self._words, self._options, self._remark, self._answer)
 
     def on_mount(self) -> None:
-        self.query_one("#words").focus()
+        self._words.focus()
         self._load()
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._show)
 
     def on_descendant_focus(self) -> None:
         close = self._key("close")
@@ -100,14 +88,14 @@ class ChatsScreen(Page[str | None]):
             said += f" · {close} closes"
         else:
             said = f"{_IN_SEARCH} · {close} closes"
-        self.query_one(Vertical).border_subtitle = said
+        self.box.border_subtitle = said
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        if event.input.id == "words":
+        if event.input is self._words:
             self._load()
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.input.id == "words":
+        if event.input is self._words:
             self._open()
             return
         chat, asked = self._chosen(), self._asked
@@ -136,18 +124,16 @@ class ChatsScreen(Page[str | None]):
             self.dismiss(None)
 
     def action_move(self, step: int) -> None:
-        options = self.query_one(OptionList)
-        if options.highlighted is not None:
-            options.highlighted = max(0, min(options.option_count - 1, options.highlighted + step))
+        if self._options.highlighted is not None:
+            self._options.highlighted += step
 
     def action_search(self) -> None:
-        self.query_one("#words").focus()
+        self._words.focus()
 
     def action_ask(self, what: str) -> None:
         if (chat := self._chosen()) is None:
             return
-        line = self.query_one("#ask", Input)
-        self._asked = what
+        line, self._asked = self._answer, what
         if what == "rename":
             line.value, line.placeholder, said = chat.title, "a name for this chat", "a new name:"
         else:
@@ -187,36 +173,35 @@ class ChatsScreen(Page[str | None]):
         self._asked = ""
         self.remove_class("-asking")
         self._say("")
-        self.query_one(OptionList).focus()
+        self._options.focus()
 
     def _open(self) -> None:
         if (chat := self._chosen()) is not None:
             self.dismiss(chat.id)
 
     def _chosen(self) -> Summary | None:
-        at = self.query_one(OptionList).highlighted
+        at = self._options.highlighted
         return self._found[at] if at is not None and at < len(self._found) else None
 
     @work(exclusive=True)
     async def _load(self) -> None:
-        words = self.query_one("#words", Input).value
+        words = self._words.value
         try:
             self._found = await self._archive.ask(lambda chats: chats.summaries(words))
         except SpecchatError as error:
             self._found = []
             self._say(str(error), "warn")
-        self._show()
+        self.redraw()
 
-    def _show(self) -> None:
-        words = self.query_one("#words", Input).value
-        options = self.query_one(OptionList)
+    def redraw(self) -> None:
+        words, options = self._words.value, self._options
         before = options.highlighted or 0
         now, width = self._now(), max(20, options.scrollable_content_region.width - 2)
         options.clear_options()
         options.add_options([Option(self._entry(chat, words, now, width)) for chat in self._found])
         options.highlighted = min(before, len(self._found) - 1) if self._found else None
         count = f"{len(self._found):,} found" if words.strip() else f"{len(self._found):,}"
-        self.query_one(Vertical).border_title = f"chats · {count}" if self._found or words.strip() else "chats"
+        self.box.border_title = f"chats · {count}" if self._found or words.strip() else "chats"
 
     def _entry(self, chat: Summary, words: str, now: datetime, width: int) -> Content:
         mark, style = ("● ", "$success") if chat.id == self._current else ("  ", "")

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
 from textual.events import Resize
 
 from specchat.engine.protocol.text import visible
 from specchat.tui.screens.page import Page
-from specchat.tui.text.cells import wrap
+from specchat.tui.text.cells import wrapped_lines
 from specchat.tui.text.key_names import bind, hint
 from specchat.tui.widgets.tinted_text import TintedText
 
@@ -29,14 +27,10 @@ class HelpScreen(Page[None]):
     BINDINGS: ClassVar[list[BindingType]] = [bind("escape,q,f1", "dismiss(None)", "close", "help.close")]
 
     def __init__(self, sections: list[tuple[str, list[tuple[str, str]]]]) -> None:
-        super().__init__()
-        self._view = _Sections(sections)
+        super().__init__(_Sections(sections), scrolls=True)
 
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = "help"
-            box.border_subtitle = hint(self, "help.close", "closes")
-            yield self._view
+    def on_mount(self) -> None:
+        self.entitle("help", hint(self, "help.close", "closes"))
 
 
 class _Sections(TintedText):
@@ -57,7 +51,7 @@ class _Sections(TintedText):
             runs.append((f"\n{title}\n", "strong"))
             for left, right in entries:
                 beside = "\n" + " " * (column + 2)
-                said = beside.join(right[a:b].strip() for a, b in wrap(right, width - column - 2))
+                said = beside.join(wrapped_lines(right, width - column - 2))
                 own_line = beside if len(left) > column - 2 else ""
                 runs += [(f"  {left:<{column}}", "accepted"), (f"{own_line}{said}\n", "text")]
         return runs
@@ -74,20 +68,14 @@ class LogScreen(Page[None]):
 
     def __init__(self, file: Path, ended: str = "") -> None:
         """`ended`: how the engine ended, safe to show; empty while it runs."""
-        super().__init__()
-        self._file, self._ended = file, ended
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = "the engine's log"
-            box.border_subtitle = hint(self, "log.close", "closes")
-            ended = [("\n\n" + self._ended, "bad")] if self._ended else []
-            yield TintedText([(visible(str(self._file)) + "\n\n", "dim"), (tail(self._file), "text"), *ended])
+        last = [("\n\n" + ended, "bad")] if ended else []
+        text = TintedText([(visible(str(file)) + "\n\n", "dim"), (tail(file), "text"), *last])
+        super().__init__(text, scrolls=True)
 
     def on_mount(self) -> None:
-        box = self.query_one(VerticalScroll)
-        box.focus()
-        self.call_after_refresh(box.scroll_end, animate=False)
+        self.entitle("the engine's log", hint(self, "log.close", "closes"))
+        self.box.focus()
+        self.call_after_refresh(self.box.scroll_end, animate=False)
 
 
 def tail(file: Path) -> str:

@@ -61,10 +61,10 @@ class ModelRaceScreen(RaceScreen):
     """Starts the second engine, which ends with the screen; the chat's own stays as it is."""
 
     with_tree = False
+    _race: ModelRace
 
     def __init__(self, context: AppServices, name: str, prompt: str) -> None:
         self._against = name
-        self._race: ModelRace | None = None
         self._link: Link | None = None
         self._race_closed = False
         super().__init__(context, prompt)
@@ -73,18 +73,15 @@ class ModelRaceScreen(RaceScreen):
         """Without guesses two models can race, too."""
 
     def head(self, width: int) -> list[ScreenLine]:
-        assert self._race is not None, "a race is begun with the screen"
         return model_head_lines(self._race, self.about[2], width)
 
     def title_of(self, side: Side) -> str:
-        assert self._race is not None, "a race is begun with the screen"
         return column_title(self._race, side)
 
     def on_mount(self) -> None:
         self.context.app.run_in_background(self._connect())
 
     async def _connect(self) -> None:
-        assert self._race is not None, "a race is begun with the screen"
         try:
             self._link = await self.context.session.start_beside(self.context.setup.second_engine)
         except SpecchatError as error:
@@ -99,14 +96,13 @@ class ModelRaceScreen(RaceScreen):
     def take(self, events: Sequence[Event]) -> None:
         heard: list[tuple[Side, Event]] = [("own", event) for event in events]
         heard += [("other", event) for event in (self._link.drain() if self._link is not None else [])]
-        assert self._race is not None, "a race is begun with the screen"
         for side, event in heard:
             self._send(self._race.hear(side, event))
         if heard:
             self.show()
 
     def stop_run(self) -> bool:
-        commands = self._race.stop() if self._race is not None else []
+        commands = self._race.stop()
         self._send(commands)
         return bool(commands)
 
@@ -121,24 +117,23 @@ class ModelRaceScreen(RaceScreen):
             self._link = None
 
     def _begin(self, messages: Sequence[Message], seed: int) -> None:
-        """Begin with loading the other model, or anew with what is loaded."""
-        chat = self.context.chat
-        if self._race is None:
-            own = changes(chat)
-            in_force = {**chat.engine.settings, **own}
-            sampling = {name: in_force[name] for name in RACE_DEFAULTS if name in in_force}
-            wanted = {name: value for name, value in chat.engine.wanted.items() if name not in SPECULATION}
-            pair = chat.engine.pair
-            names = (pair, self._against if self._against != pair else f"{pair} again")
-            ids = self.context.race_ids
-            self._race = ModelRace(messages, seed, ids, names, wanted | {"pair": self._against}, own, sampling)
-            commands: Addressed = []  # once there is an engine to send it to
-        else:
-            self._race = self._race.again()
-            commands = self._race.begin()
-        self.playback = Playback(self._race, self.context.setup.clock)
-        chat.background.racing = True
-        self._send(commands)
+        """Prepare a race that begins with loading the other model, once there is an engine for it."""
+        engine, own = self.context.chat.engine, changes(self.context.chat)
+        in_force = {**engine.settings, **own}
+        sampling = {name: in_force[name] for name in RACE_DEFAULTS if name in in_force}
+        wanted = {name: value for name, value in engine.wanted.items() if name not in SPECULATION}
+        names = (engine.pair, self._against if self._against != engine.pair else f"{engine.pair} again")
+        wanted["pair"] = self._against
+        self._play(ModelRace(messages, seed, self.context.race_ids, names, wanted, own, sampling))
+
+    def begin_again(self) -> None:
+        self._refresh_timer.resume()
+        self._play(self._race.again())
+        self._send(self._race.begin())
+
+    def _play(self, race: ModelRace) -> None:
+        self._race, self.context.chat.background.racing = race, True
+        self.playback = Playback(race, self.context.setup.clock)
 
     def _send(self, commands: Addressed) -> None:
         for side, command in commands:

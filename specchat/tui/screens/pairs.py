@@ -11,12 +11,11 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
 from specchat.errors import SpecchatError
-from specchat.tui.screens.page import Page
+from specchat.tui.screens.page import FormPage, Page
 from specchat.tui.services.pair_library import PairLibrary
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.system.processes import OwnProcess
@@ -29,13 +28,12 @@ from specchat.tui.widgets.tinted_text import TintedText
 _HELP = "A .gguf file, a folder of safetensors, owner/name of the hub, owner/name:Q4_K_M, or a known model."
 
 
-class AddPairScreen(Page[str | None]):
+class AddPairScreen(FormPage[str | None]):
     """Three inputs; its result is the name of the pair that was added."""
 
     DEFAULT_CSS = """
     AddPairScreen > Vertical { width: 72; }
-    AddPairScreen Input { border: none; padding: 0 1; height: 1; margin: 0 0 1 0; background: $panel; }
-    AddPairScreen Input:focus { border: none; background: $primary 20%; }
+    AddPairScreen Input { margin: 0 0 1 0; }
     AddPairScreen TintedText { height: auto; max-height: 8; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -50,9 +48,8 @@ class AddPairScreen(Page[str | None]):
         self._process: OwnProcess | None = None
 
     def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = "add a pair"
-            box.border_subtitle = "Enter adds it" + hint(self, "add_pair.close", "closes", " · ")
+        self.entitle("add a pair", "Enter adds it" + hint(self, "add_pair.close", "closes", " · "))
+        with self.box:
             drafts = "draft model, or nothing; several with ; between them"
             for id, label in (("target", "target"), ("draft", drafts), ("name", "name")):
                 yield TintedText([(label, "dim")])
@@ -63,10 +60,10 @@ class AddPairScreen(Page[str | None]):
         self.query_one("#target").focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if self._text("target") and not self._text("name"):
-            self.query_one("#name", Input).value = _name_for(self._text("target"))
+        if self.text_of("target") and not self.text_of("name"):
+            self.query_one("#name", Input).value = _name_for(self.text_of("target"))
             self.query_one("#name").focus()
-        elif not self._text("target"):
+        elif not self.text_of("target"):
             self.query_one("#target").focus()
         elif self._process is None:
             self.run_worker(self._add(), exclusive=True)
@@ -82,29 +79,23 @@ class AddPairScreen(Page[str | None]):
             await self._process.end()
 
     async def _add(self) -> None:
-        drafts = [draft.strip() for draft in self._text("draft").split(";") if draft.strip()]
-        words = ["models", "add", self._text("name"), "--target", self._text("target")]
+        drafts = [draft.strip() for draft in self.text_of("draft").split(";") if draft.strip()]
+        words = ["models", "add", self.text_of("name"), "--target", self.text_of("target")]
         words += [word for draft in drafts for word in ("--draft", draft)]
         self._process = process = OwnProcess(self._command(*words))
-        self._say([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
+        self.tell([(f"looking at it … {hint(self, 'add_pair.close', 'stops')}", "bonus")])
         try:
             added = await process.run()
         finally:
             self._process = None
         if added:
-            self.dismiss(self._text("name"))
+            self.dismiss(self.text_of("name"))
         elif process.cancelled:
-            self._say([("stopped; nothing was written", "dim")])
+            self.tell([("stopped; nothing was written", "dim")])
         else:
             self.query_one("#target").focus()
             lines = [line for line in process.words if line.startswith("specchat: ")] or [process.last_words]
-            self._say([("\n".join("✕ " + line.removeprefix("specchat: ") for line in lines), "bad")])
-
-    def _text(self, id: str) -> str:
-        return self.query_one(f"#{id}", Input).value.strip()
-
-    def _say(self, runs: list[tuple[str, str]]) -> None:
-        self.query_one("#said", TintedText).set(runs)
+            self.tell([("\n".join("✕ " + line.removeprefix("specchat: ") for line in lines), "bad")])
 
 
 def _name_for(target: str) -> str:
@@ -242,18 +233,14 @@ class PairsScreen(Page[str | None]):
 
         `plain_tokens_per_s` is what the pair in use reached without guesses, 0 where that is not known.
         """
-        super().__init__()
         self._library = library
         self._list = PairList(
             PairListState(in_use=in_use, held_bytes=held_bytes, chosen=chosen, plain_tokens_per_s=plain_tokens_per_s)
         )
-
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = "pairs"
-            yield self._list
+        super().__init__(self._list)
 
     def on_mount(self) -> None:
+        self.entitle("pairs")
         self._library.set_listener(self._update_progress)
         self._list.focus()
         self._read()
@@ -309,7 +296,7 @@ class PairsScreen(Page[str | None]):
             self._say(str(error))
             return
         before = {pair.name: pair for pair in self._list.list_state.pairs}
-        self.query_one(Vertical).styles.height = max(14, len(pairs) + 9)
+        self.box.styles.height = max(14, len(pairs) + 9)
         self._update_progress()
         pairs = [_with_verdict(pair, before.get(pair.name)) for pair in pairs]
         self._list.show(replace(self._list.list_state, first=self._library.start_pair, pairs=pairs))

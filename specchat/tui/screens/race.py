@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
+from textual.widget import Widget
 
 from specchat.engine.client.race import RACE_DEFAULTS, Race, Side, race_seed, refuse_plain
 from specchat.engine.protocol.commands import Command, Message
@@ -33,12 +34,13 @@ class RunScreen(Page[None]):
     """Sends a run's commands to the engine and gives it the answers. The chat and its settings stay as they are."""
 
     run: Race | RaceSeries
+    copied = False
 
-    def __init__(self, context: AppServices) -> None:
+    def __init__(self, context: AppServices, *views: Widget) -> None:
         """Raises UsageError if the engine is not free, or the settings are plain decoding."""
         require_engine(context)
         self.refuse_settings(context.chat.engine.settings)
-        super().__init__()
+        super().__init__(*views)
         self.context = context
         ready, settings = context.chat.engine.ready, {**context.chat.engine.settings, **changes(context.chat)}
         self.about = (ready.pair if ready else "", ready.dtype if ready else "", settings)
@@ -51,6 +53,19 @@ class RunScreen(Page[None]):
     @abstractmethod
     def show(self) -> None:
         """Draw the state at this moment."""
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether the run may begin again."""
+
+    @abstractmethod
+    def begin_again(self) -> None:
+        """Run the same once more."""
+
+    @abstractmethod
+    def result(self) -> str:
+        """The outcome as lines to copy; empty before there is one."""
 
     def begin_run(self, run: Race | RaceSeries) -> None:
         """The engine belongs to this run from now on."""
@@ -74,6 +89,18 @@ class RunScreen(Page[None]):
     def on_unmount(self) -> None:
         """The engine is free again, whoever closed the screen."""
         self.context.chat.background.racing = False
+
+    def action_again(self) -> None:
+        if self.ended and self.context.chat.can_generate:
+            self.copied = False
+            self.begin_again()
+            self.show()
+
+    def action_copy(self) -> None:
+        if text := self.result():
+            self.app.copy_to_clipboard(text)
+            self.copied = True
+            self.show()
 
     def leave(self) -> None:
         self.stop_run()
@@ -198,7 +225,6 @@ class RaceScreen(RunScreen):
         Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.
         """
         super().__init__(context)
-        self._copied = False
         self._begin(question(context.chat, prompt), seed(context.chat))
         self._columns = {side: RaceColumn(id=side) for side in self.playback.race.heats}
         self._tree = TreePanel(id="race-tree")
@@ -207,7 +233,7 @@ class RaceScreen(RunScreen):
         self._below = (
             LinesView(lambda w, h: bar_lines(self.playback, w), id="bars"),
             self._outcome,
-            LinesView(lambda w, h: [keys_line("copied" if self._copied else "", self._hint(), w)], id="keys"),
+            LinesView(lambda w, h: [keys_line("copied" if self.copied else "", self._hint(), w)], id="keys"),
         )
 
     def compose(self) -> ComposeResult:
@@ -261,23 +287,20 @@ class RaceScreen(RunScreen):
     def action_leave(self) -> None:
         self.leave()
 
-    def action_again(self) -> None:
-        race = self.playback.race
-        if race.ended and self.context.chat.can_generate:
-            self._copied = False
-            self._begin(race.messages, race.seed)
-            self._refresh_timer.resume()
-            self.show()
+    @property
+    def ended(self) -> bool:
+        return self.playback.race.ended
+
+    def begin_again(self) -> None:
+        self._refresh_timer.resume()
+        self._begin(self.playback.race.messages, self.playback.race.seed)
 
     def action_skip(self) -> None:
         self.playback.skip()
         self.show()
 
-    def action_copy(self) -> None:
-        if self.playback.race.phase == "over":
-            self.app.copy_to_clipboard(outcome_text(self.playback, *self.about[:2]))
-            self._copied = True
-            self.show()
+    def result(self) -> str:
+        return outcome_text(self.playback, *self.about[:2]) if self.playback.race.phase == "over" else ""
 
     def _hint(self) -> str:
         playback, key = self.playback, self.context.app.key_of

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from specchat.engine.protocol.text import visible
@@ -31,55 +29,48 @@ class SearchScreen(Page[str | None]):
         height: auto; max-height: 12; border: none; background: transparent; padding: 0; scrollbar-size-vertical: 1;
         & > .option-list--option-highlighted { background: $primary 25%; color: $foreground; text-style: none; }
     }
-    SearchScreen Input { border: none; height: 1; padding: 0; background: transparent; &:focus { border: none; } }
+    SearchScreen Input { padding: 0; background: transparent; &:focus { background: transparent; } }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("escape", "dismiss(None)", "close", "search.close"),
-        bind("ctrl+r,up", "move(1)", "the next older one", "search.older", priority=True),
-        bind("ctrl+s,down", "move(-1)", "the next newer one", "search.newer", priority=True),
+        bind("ctrl+r,up", "move(-1)", "the next older one", "search.older", priority=True),
+        bind("ctrl+s,down", "move(1)", "the next newer one", "search.newer", priority=True),
     ]
 
     def __init__(self, history: History) -> None:
-        super().__init__()
         self._history = history
-        self._found: list[str] = []
-
-    def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = "sent before"
-            box.border_subtitle = "Enter takes it" + hint(self, "search.close", "closes", " · ")
-            yield OptionList()
-            yield LineInput(placeholder="type words to search", compact=True)
+        self._found: list[str] = []  # the newest one last
+        self._options, self._words = OptionList(), LineInput(placeholder="type words to search", compact=True)
+        self._options.can_focus = False
+        super().__init__(self._options, self._words)
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).can_focus = False
-        self.query_one(Input).focus()
+        self._words.focus()
         self._load()
 
     def on_input_changed(self) -> None:
         self._load()
 
     def on_input_submitted(self) -> None:
-        at = self.query_one(OptionList).highlighted
-        self.dismiss(self._found[len(self._found) - 1 - at] if at is not None else None)
+        at = self._options.highlighted
+        self.dismiss(self._found[at] if at is not None else None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._found[len(self._found) - 1 - event.option_index])
+        self.dismiss(self._found[event.option_index])
 
     def action_move(self, step: int) -> None:
-        options = self.query_one(OptionList)
-        if options.highlighted is not None:
-            options.highlighted = max(0, min(options.option_count - 1, options.highlighted - step))
+        if self._options.highlighted is not None:
+            self._options.highlighted += step
 
     def _load(self) -> None:
-        words = self.query_one(Input).value
-        self._found = self._history.found(words)[:_SHOWN]
-        options = self.query_one(OptionList)
-        options.clear_options()
-        options.add_options([Option(_line(text)) for text in reversed(self._found)])
-        options.highlighted = len(self._found) - 1 if self._found else None
-        options.scroll_end(animate=False)
-        self.query_one(Vertical).border_title = f"sent before · {len(self._found)} found" if words else "sent before"
+        words = self._words.value
+        self._found = self._history.found(words)[:_SHOWN][::-1]
+        self._options.clear_options()
+        self._options.add_options([Option(_line(text)) for text in self._found])
+        self._options.highlighted = len(self._found) - 1
+        self._options.scroll_end(animate=False)
+        found = f" · {len(self._found)} found" if words else ""
+        self.entitle(f"sent before{found}", "Enter takes it" + hint(self, "search.close", "closes", " · "))
 
 
 def _line(text: str) -> Content:

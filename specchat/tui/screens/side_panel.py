@@ -6,9 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import VerticalScroll
 
 from specchat.tui.screens.chat_view import ChatView
 from specchat.tui.screens.page import Page
@@ -168,24 +166,16 @@ class FiguresScreen(Page[bool]):
     ]
 
     def __init__(self, facts: Callable[[], StatsFacts]) -> None:
-        super().__init__()
         self._facts = facts
-        self._lines = LinesView(lambda width, _: stats_lines(self._facts(), width, sys.maxsize))
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = "speed"
-            box.border_subtitle = hint(self, "figures.close", "closes")
-            yield self._lines
+        self._lines = LinesView(lambda width, _: stats_lines(facts(), width, sys.maxsize))
+        super().__init__(self._lines, scrolls=True)
 
     def on_mount(self) -> None:
-        self.query_one(VerticalScroll).focus()
-        self.set_interval(_REFRESH_S, self._show)
+        self.entitle("speed", hint(self, "figures.close", "closes"))
+        self.box.focus()
+        self.set_interval(_REFRESH_S, self.redraw)
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._show)
-
-    def _show(self) -> None:
+    def redraw(self) -> None:
         width = self._lines.size.width
         self._lines.styles.height = max(1, len(stats_lines(self._facts(), width, sys.maxsize)))
         self._lines.repaint()

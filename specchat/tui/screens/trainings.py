@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal
 from textual.widgets import Input
 
 from specchat.config import own_drafters_dir
@@ -17,11 +17,10 @@ from specchat.engine.protocol.text import visible
 from specchat.errors import SpecchatError, UsageError
 from specchat.training.limits import CHATS
 from specchat.tui.screens.chat_view import ChatView
-from specchat.tui.screens.page import Page
+from specchat.tui.screens.page import FormPage, Page
 from specchat.tui.services.training_runner import Estimate, TrainingRunner
 from specchat.tui.state.engine_state import changes_of
 from specchat.tui.state.training import Training, TrainingChoices, estimate_text, training_lines
-from specchat.tui.text.cells import ScreenLine
 from specchat.tui.text.key_names import bind, hint
 from specchat.tui.widgets.painted_lines import LinesView
 from specchat.tui.widgets.prompt import LineInput
@@ -39,7 +38,7 @@ _LINES = (
 _CHATS_ARE_READ = "What you wrote in your chats is read. Texts and drafter stay on this machine."
 
 
-class TrainForm(Page[TrainingChoices | None]):
+class TrainForm(FormPage[TrainingChoices | None]):
     """Six inputs; its result is what is to be trained."""
 
     DEFAULT_CSS = """
@@ -47,8 +46,7 @@ class TrainForm(Page[TrainingChoices | None]):
     TrainForm Horizontal { height: 1; }
     TrainForm Horizontal TintedText { width: 11; }
     TrainForm Horizontal .-what { width: 1fr; padding: 0 0 0 1; height: 1; }
-    TrainForm Input { width: 28; border: none; padding: 0 1; height: 1; background: $panel; }
-    TrainForm Input:focus { border: none; background: $primary 20%; }
+    TrainForm Input { width: 28; }
     TrainForm #said { height: auto; max-height: 5; margin: 1 0 0 0; }
     TrainForm.-w0 .-what { display: none; }
     """
@@ -64,9 +62,9 @@ class TrainForm(Page[TrainingChoices | None]):
         self._first = suggested("hydra")
 
     def compose(self) -> ComposeResult:
-        with Vertical() as box:
-            box.border_title = f"train a drafter for {self._first.pair}"
-            box.border_subtitle = "Enter begins" + hint(self, "train_form.close", "closes", " · ")
+        closes = hint(self, "train_form.close", "closes", " · ")
+        self.entitle(f"train a drafter for {self._first.pair}", f"Enter begins{closes}")
+        with self.box:
             for id, name, what in _LINES:
                 with Horizontal():
                     yield TintedText([(name, "dim")])
@@ -83,7 +81,7 @@ class TrainForm(Page[TrainingChoices | None]):
         if event.input.id == "drafter":
             name = self.query_one("#name", Input)
             if name.value == self._first.name:
-                self._first = self._suggested(self._text("drafter") or self._first.drafter)
+                self._first = self._suggested(self.text_of("drafter") or self._first.drafter)
                 name.value = self._first.name
         self._judge()
 
@@ -96,28 +94,22 @@ class TrainForm(Page[TrainingChoices | None]):
             request = self._request()
             cost = self._estimate(request)
         except SpecchatError as error:
-            self._say([(f"✕ {error}", "bad")])
+            self.tell([(f"✕ {error}", "bad")])
             return None
         words = estimate_text(cost.disk_bytes, cost.seconds, cost.free_bytes)
-        self._say([*words, *([("\n" + _CHATS_ARE_READ, "warn")] if request.prompts == CHATS else [])])
+        self.tell([*words, *([("\n" + _CHATS_ARE_READ, "warn")] if request.prompts == CHATS else [])])
         return request
 
     def _request(self) -> TrainingChoices:
-        tokens, hours = self._text("tokens").replace(",", "").replace("_", ""), self._text("hours")
+        tokens, hours = self.text_of("tokens").replace(",", "").replace("_", ""), self.text_of("hours")
         if not (tokens.isascii() and tokens.isdecimal() and len(tokens) < 12):
             raise UsageError(f"tokens: {tokens or 'nothing'} is not a whole number")
         try:
             limit = float(hours or "0")
         except ValueError:
             raise UsageError(f"hours: {hours} is not a number") from None
-        words = {id: self._text(id) for id in ("drafter", "prompts", "name", "start")}
+        words = {id: self.text_of(id) for id in ("drafter", "prompts", "name", "start")}
         return TrainingChoices(pair=self._first.pair, tokens=int(tokens), hours=limit, **words)
-
-    def _text(self, id: str) -> str:
-        return self.query_one(f"#{id}", Input).value.strip()
-
-    def _say(self, runs: ScreenLine) -> None:
-        self.query_one("#said", TintedText).set(runs)
 
 
 def _shown(value: object) -> str:
@@ -143,20 +135,12 @@ class TrainingScreen(Page[None]):
 
     def __init__(self, training: Training, answer: Callable[[TrainingAction], object]) -> None:
         """The screen; `answer` is called with what the user wants to happen."""
-        super().__init__()
         self._training, self._answer = training, answer
-        self._view = LinesView(lambda width, height: training_lines(self._training, width, height))
-        self._box = Vertical(self._view)
-
-    def compose(self) -> ComposeResult:
-        yield self._box
+        self._view = LinesView(lambda width, height: training_lines(training, width, height))
+        super().__init__(self._view)
 
     def on_mount(self) -> None:
-        self._draw()
-
-    def show(self) -> None:
-        if self.is_mounted:
-            self._draw()
+        self.redraw()
 
     def action_stop(self) -> None:
         if not self._training.ended:
@@ -171,13 +155,14 @@ class TrainingScreen(Page[None]):
         judged = self._training.judged
         return self._training.phase == "done" and judged is not None and bool(judged.best) and not self._training.used
 
-    def _draw(self) -> None:
+    def redraw(self) -> None:
+        if not self.is_mounted:
+            return
         request = self._training.request
-        self._box.border_title = visible(f"{request.name}: {request.drafter} for {request.pair}")
         close = hint(self, "training.close", "closes" if self._training.ended else "closes, the training goes on")
         own = hint(self, "training.use", "uses it from now on", " · ") if self._can_be_used else ""
         own = own if self._training.ended else hint(self, "training.stop", "stops it", " · ")
-        self._box.border_subtitle = close + own
+        self.entitle(visible(f"{request.name}: {request.drafter} for {request.pair}"), close + own)
         self._view.repaint()
 
 
@@ -219,7 +204,7 @@ class Trainings:
         chat = self._chat
         self.runner.pause(chat.writing or chat.background.racing or chat.engine.phase in ("starting", "loading"))
         if self._screen is not None:
-            self._screen.show()
+            self._screen.redraw()
 
     async def use(self) -> None:
         """Use what was trained from now on; the pair in use is loaded again with it.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Vertical
 
 from specchat.engine.protocol.commands import Cancel
 from specchat.engine.protocol.events import Event, Failed, Redoing, RoundDone, WouldBe
@@ -63,7 +61,8 @@ class WhatIfScreen(Page[None]):
 
     def __init__(self, context: AppServices, reply: Reply, at: int, changes: Mapping[str, Any]) -> None:
         """Raises UsageError where the reply cannot be done once more."""
-        super().__init__()
+        self._view = LinesView(self._paint)
+        super().__init__(self._view)
         self.context, self._at, self.changes = context, at, dict(changes)
         self._reply = reply
         self.redone = RedoneReply.of(context.chat, reply, at, alone=True)
@@ -72,16 +71,9 @@ class WhatIfScreen(Page[None]):
         self._asked = 0
         self.answer: WouldBe | None = None
         self._state = ""
-        self._view = LinesView(self._paint)
-
-    def compose(self) -> ComposeResult:
-        yield Vertical(self._view)
 
     def on_mount(self) -> None:
         self._ask(at_once=True)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._redraw)
 
     def on_unmount(self) -> None:
         self._cancel()
@@ -98,7 +90,7 @@ class WhatIfScreen(Page[None]):
                     self._asked, self._state = 0, visible(event.message)
                 case _:
                     continue
-            self._redraw()
+            self.redraw()
 
     def action_step(self, name: str, by: int) -> None:
         """Ask for the next larger or smaller value of a setting."""
@@ -121,7 +113,7 @@ class WhatIfScreen(Page[None]):
                 self.answer = self.redone.tell(self.changes, self._at)
             except UsageError as error:
                 self.answer, self._state = None, str(error)
-            self._redraw()
+            self.redraw()
             return
         self.answer, self._asked = None, next(self.context.race_ids)
         chat = self.context.chat
@@ -136,19 +128,17 @@ class WhatIfScreen(Page[None]):
             send()
         else:
             self.set_timer(_BEFORE_ASKING_S, send)
-        self._redraw()
+        self.redraw()
 
     def _cancel(self) -> None:
         if self._asked:
             self.context.session.send(Cancel(self._asked))
             self._asked = 0
 
-    def _redraw(self) -> None:
-        box = self._view.parent
-        assert isinstance(box, Vertical), "it is composed so"
-        box.border_title = f"what if · {changes_text(self.changes)}"
+    def redraw(self) -> None:
         closes = hint(self, "what_if.close", "closes").replace("Esc, q, w", "Esc")
-        box.border_subtitle = f"← → nodes · ↑ ↓ depth · < > width · PgUp PgDn rounds · {closes}"
+        keys = f"← → nodes · ↑ ↓ depth · < > width · PgUp PgDn rounds · {closes}"
+        self.entitle(f"what if · {changes_text(self.changes)}", keys)
         self._view.repaint()
 
     def _paint(self, width: int, height: int) -> list[ScreenLine]:

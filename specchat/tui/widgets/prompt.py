@@ -248,6 +248,13 @@ class Prompt(FixedTextArea):
 class LineInput(Input):
     """Textual's input. Alt and a letter type nothing, as in the prompt: they act where they are bound."""
 
+    DEFAULT_CSS = """
+    LineInput {
+        height: 1; border: none; padding: 0 1; background: $panel;
+        &:focus { border: none; background: $primary 20%; }
+    }
+    """
+
     async def on_key(self, event: events.Key) -> None:
         """Leave what types nothing to whoever has bound it."""
         if event.is_printable and not typed_by(event):
