@@ -10,11 +10,10 @@ from textual.timer import Timer
 from specchat.engine.protocol.commands import Message
 from specchat.engine.protocol.events import Counted
 from specchat.errors import SpecchatError, UsageError
-from specchat.tui.commands.registry import COMMANDS, SlashCommand, find, hint, is_command
+from specchat.tui.commands.registry import complete_command, find, hint, is_command
 from specchat.tui.screens.chat_screen import ChatScreen
 from specchat.tui.state import attachments
-from specchat.tui.state.prompt_text import Completion, KnownCommand, complete
-from specchat.tui.state.settings_fields import JOINED
+from specchat.tui.state.prompt_text import Completion, complete_path
 from specchat.tui.text.numbers import count
 
 TYPING_PAUSE_S = 0.3
@@ -55,16 +54,10 @@ class PromptInput:
                 prompt.write(text + "\n" + prompt.full_text)
 
     def complete(self, line: str) -> Completion | None:
-        return complete(line, [self._known(command) for command in COMMANDS.values()], Path.cwd())
-
-    def _known(self, command: SlashCommand) -> KnownCommand:
-        return KnownCommand(
-            command.name,
-            bool(command.usage),
-            values=lambda given: command.choices(self._screen, given),
-            joins=lambda given: [command.name, *given][-1] in JOINED,
-            needs=command.needs,
-        )
+        """The completions of the line up to the cursor; None where there are none."""
+        if line.startswith("/") and not line.startswith("//"):
+            return complete_command(line, self._screen)
+        return complete_path(line, Path.cwd())
 
     def hint(self) -> str:
         prompt = self._screen.prompt

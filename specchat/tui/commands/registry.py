@@ -21,7 +21,8 @@ from specchat.tui.screens.help_and_log import HelpScreen, LogScreen
 from specchat.tui.screens.model_race import race_models, split_pair
 from specchat.tui.screens.race import RaceScreen
 from specchat.tui.services.key_bindings import key_sections
-from specchat.tui.state.prompt_text import values_of_usage
+from specchat.tui.state.prompt_text import Completion
+from specchat.tui.state.settings_fields import JOINED
 from specchat.tui.text.key_names import label_of
 from specchat.tui.tree import MODES
 
@@ -96,7 +97,12 @@ class SlashCommand:
             await waits
 
     def choices(self, screen: ChatScreen, given: list[str]) -> Sequence[str]:
-        return self.values(screen, given) if self.values else values_of_usage(self.usage, len(given))
+        """What may follow these arguments; where no function says it, what the usage spells out, `[auto|river]`."""
+        if self.values is not None:
+            return self.values(screen, given)
+        usage = self.usage.split()[len(given) :]
+        choices = usage[0].strip("[]").split("|") if usage else []
+        return [word for word in choices if word.islower()] if len(choices) > 1 else []
 
     @property
     def needs(self) -> int:
@@ -275,6 +281,26 @@ def find(text: str) -> tuple[SlashCommand, str] | None:
         return COMMANDS[name], argument
     near = meant(f"/{name}", [f"/{known}" for known in COMMANDS]) or "; /help shows all of them"
     raise UsageError(f"there is no command /{cut(name, 40)}{near} (// sends it as text)")
+
+
+def complete_command(line: str, screen: ChatScreen) -> Completion | None:
+    """The commands, or the arguments of one, that a line up to the cursor may go on with; None where there are none."""
+    name, space, rest = line[1:].partition(" ")
+    if not space:
+        fitting = sorted((one for one in COMMANDS if name in one), key=lambda one: not one.startswith(name))
+        words = [f"/{one}" + " " * bool(COMMANDS[one].usage) for one in fitting]
+        return Completion(0, tuple(words)) if words else None
+    if (command := COMMANDS.get(name)) is None:
+        return None
+    given = rest.split()
+    typed = given.pop() if given and not rest[-1].isspace() else ""
+    joined: list[str] = []
+    if [name, *given][-1] in JOINED:
+        *joined, typed = typed.split("+")
+    end = " " if len(given) + 1 < command.needs else ""
+    values = command.choices(screen, given)
+    words = [value + end for value in values if value.startswith(typed) and value not in joined]
+    return Completion(len(line) - len(typed), tuple(words)) if words else None
 
 
 def hint(text: str) -> str:

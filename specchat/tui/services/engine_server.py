@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ class RunningServer(Protocol):
     def stop(self) -> None: ...
 
 
-Tell = Callable[[str], None]
+Tell = Callable[[str], object]
 StartServer = Callable[[int, Callable[[Callable[[], None]], Link], Tell, Tell], RunningServer]
 """Starts such a server on a port, in a thread of its own; raises SpecchatError if it cannot be started.
 
@@ -223,14 +224,9 @@ class EngineServer:
             raise UsageError("this app has no engine that others could use")
         if self._chat.engine.phase != "ready":
             raise UsageError("no pair is ready; its engine can be shared once it is loaded")
-        return self._start(port, self._served.connect, self._on_asked, self._on_end)
-
-    def _on_asked(self, client: str) -> None:
-        self._served.client = client
-
-    def _on_end(self, why: str) -> None:
-        """The server has ended by itself; called from its thread."""
-        self._app.call_later(self._ended, why)
+        asked = partial(setattr, self._served, "client")
+        ended = partial(self._app.call_later, self._ended)  # it is called from the server's thread
+        return self._start(port, self._served.connect, asked, ended)
 
     def _ended(self, why: str) -> None:
         if self._running is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,54 +24,15 @@ class Completion:
         return first[: next(same, len(first))]
 
 
-@dataclass(frozen=True)
-class KnownCommand:
-    """What completion needs to know of a command."""
-
-    name: str
-    takes_argument: bool
-    values: Callable[[list[str]], Sequence[str]]  # the arguments before → what may come next
-    joins: Callable[[list[str]], bool] = lambda _: False  # … → whether several of these may be joined by `+`
-    needs: int = 0  # arguments that must be given
-
-
-def complete(line: str, commands: Sequence[KnownCommand], folder: Path) -> Completion | None:
-    """The completions of the line up to the cursor; None where there are none."""
-    if line.startswith("/") and not line.startswith("//"):
-        return _command(line, commands)
-    if (typed := attachments.path_being_typed(line)) is not None:
-        start, path = typed
-        quoted = line[start - 1] in ("'", '"')
-        found = attachments.completions(path, folder)
-        words = [f'"{path}"' if " " in path and not quoted else path for path in found]
-        return Completion(start, tuple(words)) if words else None
-    return None
-
-
-def values_of_usage(usage: str, index: int) -> list[str]:
-    """The choices that a command's usage spells out for an argument: `[auto|river|log]`."""
-    parts = usage.split()
-    choices = parts[index].strip("[]") if index < len(parts) else ""
-    return [word for word in choices.split("|") if word.islower()] if "|" in choices else []
-
-
-def _command(line: str, commands: Sequence[KnownCommand]) -> Completion | None:
-    name, space, rest = line[1:].partition(" ")
-    if not space:
-        named = sorted((c for c in commands if name in c.name), key=lambda c: not c.name.startswith(name))
-        fitting = [f"/{c.name}" + (" " if c.takes_argument else "") for c in named]
-        return Completion(0, tuple(fitting)) if fitting else None
-    known = next((command for command in commands if command.name == name), None)
-    if known is None:
+def complete_path(line: str, folder: Path) -> Completion | None:
+    """The paths that may follow an `@` in the line up to the cursor; None where there are none."""
+    if (typed := attachments.path_being_typed(line)) is None:
         return None
-    given = rest.split()
-    typed = given.pop() if given and not rest[-1].isspace() else ""
-    joined: list[str] = []
-    if known.joins(given):
-        *joined, typed = typed.split("+")
-    end = " " if len(given) + 1 < known.needs else ""
-    fitting = [value + end for value in known.values(given) if value.startswith(typed) and value not in joined]
-    return Completion(len(line) - len(typed), tuple(fitting)) if fitting else None
+    start, path = typed
+    quoted = line[start - 1] in ("'", '"')
+    found = attachments.completions(path, folder)
+    words = [f'"{path}"' if " " in path and not quoted else path for path in found]
+    return Completion(start, tuple(words)) if words else None
 
 
 MANY_CHARACTERS = 2_000

@@ -50,11 +50,7 @@ class Figures:
             self.there_s = (self.there_s or 0.0) + round.timings.there_s
         self.context_tokens = round.context_tokens + len(round.pieces)
         add_round(self.gaps, round)
-        depths = [0] * len(round.tree.parents)
-        for index, parent in enumerate(round.tree.parents):
-            if 0 <= parent < index:
-                depths[index] = depths[parent] + 1
-        _count_depths(self.offered_by_depth, max(depths, default=0))
+        _count_depths(self.offered_by_depth, max(depths_of(round), default=0))
         _count_depths(self.accepted_by_depth, len(round.verdict.path))
         self._recent.append((round.at_s, self.tokens))
         while len(self._recent) > 2 and round.at_s - self._recent[1][0] >= RECENT_S:
@@ -145,6 +141,14 @@ class Figures:
         if not self.drafted:
             return " · ".join([*parts, "plain decoding"])
         return " · ".join([*parts, f"τ {self.acceptance_length:.1f}", speedup_text(self.speedup, self.plain_rounds)])
+
+
+def depths_of(round: RoundDone) -> list[int]:
+    """The depth of every node of the tree."""
+    depths: list[int] = []
+    for parent in round.tree.parents:
+        depths.append(depths[parent] + 1 if 0 <= parent < len(depths) else 0)
+    return depths
 
 
 def _count_depths(counters: list[int], depth: int) -> None:

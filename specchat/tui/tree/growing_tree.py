@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from specchat.engine.protocol.events import RoundDone
+from specchat.tui.state.reply_figures import depths_of
 from specchat.tui.text.cells import Run, ScreenLine, last_lines, width_of
 from specchat.tui.tree import Drawing, Marks, draw, picture_of
 from specchat.tui.tree.panel_lines import title_of
@@ -79,13 +80,6 @@ class GrowingTree:
         self._at = max(range(len(self._rounds)), key=lambda at: _branching(self._rounds[at]))
         *_, self.stage = _stages(self.round)
         self.held = True
-
-
-def depths_of(round: RoundDone) -> list[int]:
-    depths: list[int] = []
-    for parent in round.tree.parents:
-        depths.append(depths[parent] + 1 if 0 <= parent < len(depths) else 0)
-    return depths
 
 
 def _stages(round: RoundDone) -> Iterator[GrowthStage]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.round_nodes import drafted_of, probability_of, proposers_of, state_of
 from specchat.engine.protocol.text import visible
+from specchat.tui.state.reply_figures import depths_of
 from specchat.tui.text.cells import ELLIPSIS, Run, ScreenLine, bar, cut, width_of
 
 TOKEN_CELLS = 10
@@ -182,12 +183,10 @@ def picture_of(round: RoundDone, marks: Marks, upto: int | None = None, chosen: 
     path = [node for node in verdict.path if 0 < node < len(tree.texts)]
     on_path = {0, *path}
     branches: list[list[int]] = [[] for _ in tree.texts]
-    depths = [0] * len(tree.texts)
+    depths = depths_of(round)
     for index, parent in enumerate(tree.parents):
-        if 0 <= parent < index:
-            depths[index] = depths[parent] + 1
-            if index not in on_path:
-                branches[parent].append(index)
+        if 0 <= parent < index and index not in on_path:
+            branches[parent].append(index)
     ancestors = _ancestors(round, path, chosen)
     proposers = proposers_of(round)
     agreed = {child: marks.agreement(len(names)) for child, names in proposers.items() if len(names) > 1}

@@ -12,6 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from specchat.tui.state.chat import Chat
 from specchat.tui.text.cells import ScreenLine, clip
 from specchat.tui.text.theme import ROLES
 from specchat.tui.textual_patches.widget_parts import drop_drawn_lines, set_border_titles, styles_of_part
@@ -85,6 +86,14 @@ class PaintedLines(RoleStyles):
             return Strip.blank(width, self.style_of(""))
         segments = [Segment(text, self.style_of(role)) for text, role in clip(self._lines[y], width)]
         return Strip(segments).adjust_cell_length(width, self.style_of(""))
+
+
+class PaintedChat(PaintedLines):
+    """Painted from the state of the chat."""
+
+    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._chat = chat
 
 
 class LinesView(PaintedLines):

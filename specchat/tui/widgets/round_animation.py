@@ -12,7 +12,7 @@ from textual.timer import Timer
 
 from specchat.engine.protocol.events import Died, Event, Failed, Finished, RoundDone
 from specchat.engine.protocol.round_nodes import drafted_of, shared_nodes
-from specchat.engine.protocol.text import visible
+from specchat.engine.protocol.text import one_line
 from specchat.tui.services.context import AppServices
 from specchat.tui.text.cells import ScreenLine
 from specchat.tui.widgets.small_panels import Subtitle, TreeStrip
@@ -176,7 +176,7 @@ def preview(round: RoundDone, upto: int) -> ScreenLine:
     if upto == common + 1 and common < len(best):
         line.insert(common, (_shown(round, best[common]), "rejected"))
     if upto > len(path) and round.pieces and round.pieces[-1].origin == "target":
-        line.append((_one_line(round.pieces[-1].text), "target"))
+        line.append((one_line(round.pieces[-1].text), "target"))
     return line
 
 
@@ -202,8 +202,4 @@ def best_path(round: RoundDone, node: int = 0) -> list[int]:
 
 
 def _shown(round: RoundDone, node: int) -> str:
-    return _one_line(round.tree.texts[node])
-
-
-def _one_line(text: str) -> str:
-    return visible(text).replace("\n", "⏎").replace("\t", " ")
+    return one_line(round.tree.texts[node])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 
 from specchat.engine.protocol.events import RoundDone
-from specchat.tui.state.chat import Chat
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.stats_lines import StatsFacts, stats_lines
-from specchat.tui.text.cells import ScreenLine, last_wrapped_lines, width_of
+from specchat.tui.text.cells import Run, ScreenLine, last_wrapped_lines, width_of
 from specchat.tui.text.key_names import hint
 from specchat.tui.tree import UNICODE, Marks, draw, picture_of
 from specchat.tui.tree.panel_lines import summary_of
-from specchat.tui.widgets.painted_lines import PaintedLines
+from specchat.tui.widgets.painted_lines import PaintedChat, PaintedLines
 
 
 class TreeStrip(PaintedLines):
@@ -51,22 +50,19 @@ class TreeStrip(PaintedLines):
         return [[*line, (gap, ""), (summary, "bonus")]]
 
 
-class Subtitle(PaintedLines):
+class Subtitle(PaintedChat):
     """Shows the last lines of the newest reply, tinted by who wrote them, and the guesses behind it."""
 
     DEFAULT_CSS = """
     Subtitle { height: 3; padding: 0 2; display: none; }
     """
 
-    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chat = chat
-        self._preview: ScreenLine = []
+    _preview: tuple[Run, ...] = ()
 
     def set_preview(self, runs: ScreenLine) -> None:
         """Show these runs behind the text; they are not part of it."""
-        if runs != self._preview:
-            self._preview = list(runs)
+        if tuple(runs) != self._preview:
+            self._preview = tuple(runs)
             self.repaint()
 
     def paint(self, width: int, height: int) -> list[ScreenLine]:

@@ -7,13 +7,12 @@ from textual.geometry import Size
 from specchat.engine.client.replay import Player
 from specchat.engine.protocol.text import visible
 from specchat.tui.state import attachments
-from specchat.tui.state.chat import Chat
 from specchat.tui.state.training import short_text
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
 from specchat.tui.text.key_names import hint, label_of
 from specchat.tui.text.numbers import count, loading_line
 from specchat.tui.tree.panel_lines import summary_of
-from specchat.tui.widgets.painted_lines import PaintedLines
+from specchat.tui.widgets.painted_lines import PaintedChat, PaintedLines
 
 WIDE = 100
 """From so many cells on there is room for more than figures."""
@@ -22,17 +21,14 @@ NEARLY_FULL = 0.8
 """The share of the context from which on the status line warns."""
 
 
-class StatusBar(PaintedLines):
+class StatusBar(PaintedChat):
     """The pair, the speculation settings, and the use of the context."""
 
     DEFAULT_CSS = """
     StatusBar { height: 1; padding: 0 2; }
     """
 
-    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chat = chat
-        self._hint = ""
+    _hint = ""
 
     def hint(self, text: str) -> None:
         if text != self._hint:
@@ -97,17 +93,14 @@ class StatusBar(PaintedLines):
         return line
 
 
-class ChatLine(PaintedLines):
+class ChatLine(PaintedChat):
     """A line about the chat, hidden where there is nothing to say."""
 
     DEFAULT_CSS = """
     ChatLine { height: 1; padding: 0 2; display: none; }
     """
 
-    def __init__(self, chat: Chat, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._chat = chat
-        self._shown = ""
+    _shown = ""
 
     def show(self, text: str) -> None:
         if text != self._shown:

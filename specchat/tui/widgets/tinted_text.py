@@ -12,6 +12,7 @@ from textual.geometry import Region, Size
 from textual.selection import Selection
 from textual.strip import Strip
 
+from specchat.engine.protocol.text import between
 from specchat.tui.text.cells import ScreenLine, wrap
 from specchat.tui.textual_patches.widget_parts import GrowingLines
 from specchat.tui.widgets.painted_lines import RoleStyles
@@ -234,14 +235,8 @@ class TintedText(RoleStyles, GrowingLines):
 
     def _preview_segments(self, start: int, end: int) -> list[Segment]:
         """The part of the preview in a screen line of the last line of text."""
-        segments: list[Segment] = []
         at = len(self._texts[-1])
-        for text, role in self._preview:
-            left, right = max(start, at), min(end, at + len(text))
-            if left < right:
-                segments.append(Segment(text[left - at : right - at], self.style_of(role)))
-            at += len(text)
-        return segments
+        return [Segment(text, self.style_of(role)) for text, role in between(self._preview, start - at, end - at)]
 
     def _selected_span(self, line: int) -> tuple[int, int]:
         span = self.text_selection.get_span(line) if self.text_selection else None
