@@ -407,7 +407,7 @@ async def test_a_narrow_window_shows_the_alternatives_too():
         page = d.app.screen
         assert isinstance(page, AlternativesScreen)
         page._state = "a recording: only guesses are known"
-        page._redraw()
+        page.redraw()
         await d.settle()
         assert "a recording: only guesses are known" in d.screen(), "what is missing matters more than the title"
         await d.pilot.press("up", "enter")

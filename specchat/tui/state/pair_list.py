@@ -267,8 +267,7 @@ def _memory(state: PairListState, pair: PairInfo) -> str:
 
 def _wrapped(text: str, width: int, most: int = 2) -> list[str]:
     """The text in at most so many lines, the last one cut."""
-    lines = wrapped_lines(text, width) if text and most > 0 else []
-    return [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)] if len(lines) > most else lines
+    return wrapped_lines(text, width, most) if text and most > 0 else []
 
 
 def _search_line(state: PairListState, width: int, hint: Callable[[str, str], str]) -> ScreenLine:

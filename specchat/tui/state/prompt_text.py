@@ -18,7 +18,6 @@ class Completion:
     words: tuple[str, ...]
 
     def common(self) -> str:
-        """The common beginning of all words."""
         first, last = min(self.words), max(self.words)
         same = (index for index, letter in enumerate(first) if last[index : index + 1] != letter)
         return first[: next(same, len(first))]

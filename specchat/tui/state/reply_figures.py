@@ -144,7 +144,6 @@ class Figures:
 
 
 def depths_of(round: RoundDone) -> list[int]:
-    """The depth of every node of the tree."""
     depths: list[int] = []
     for parent in round.tree.parents:
         depths.append(depths[parent] + 1 if 0 <= parent < len(depths) else 0)

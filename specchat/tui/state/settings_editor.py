@@ -241,8 +241,7 @@ def _about(form: Form, width: int) -> list[ScreenLine]:
     line = form.line
     field = line.field if line is not None else None
     text = field.info.help if field is not None else _ACTION_HELP.get(line.kind if line is not None else "", "")
-    lines = wrapped_lines(text, width)
-    lines = [lines[0], cut(" ".join(lines[1:]), width)] if len(lines) > 2 else [*lines, ""][:2]
+    lines = [*wrapped_lines(text, width, 2), ""][:2]
     ends = [[], []] if field is None else [_range_line(field, width), _keys_line(form, field, width)]
     return [*([(line, "text")] for line in lines), *ends]
 

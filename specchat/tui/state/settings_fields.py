@@ -80,7 +80,6 @@ class Field:
 
     @property
     def range_text(self) -> str:
-        """Which values are allowed, in words."""
         return self._option.range_text()
 
     @property

@@ -148,10 +148,7 @@ def _lossless(loss: Losslessness, width: int) -> list[ScreenLine]:
     reason = visible(loss.reason)
     if width_of(badge) + 2 + width_of([(reason, "")]) <= width:
         return [[*badge, ("  " + reason, "dim")]]
-    room = max(1, width - 2)
-    lines = wrapped_lines(reason, room)
-    kept = [*lines[:1], cut(" ".join(lines[1:]), room)] if len(lines) > 2 else lines
-    return [badge, *([("  " + line, "dim")] for line in kept)]
+    return [badge, *([("  " + line, "dim")] for line in wrapped_lines(reason, max(1, width - 2), 2))]
 
 
 def _badge(loss: Losslessness, width: int) -> str:

@@ -151,9 +151,12 @@ def wrap(text: str, width: int) -> list[tuple[int, int]]:
     return lines
 
 
-def wrapped_lines(text: str, width: int) -> list[str]:
-    """The screen lines of a line of text, without the blanks at their ends; at least one."""
-    return [text[start:end].strip() for start, end in wrap(text, width)]
+def wrapped_lines(text: str, width: int, most: int | None = None) -> list[str]:
+    """The screen lines of a line of text, without the blanks at their ends: at least one, the last of `most` cut."""
+    lines = [text[start:end].strip() for start, end in wrap(text, width)]
+    if most is None or len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], cut(" ".join(lines[most - 1 :]), width)]
 
 
 def paragraph(text: str, width: int, role: str) -> list[ScreenLine]:

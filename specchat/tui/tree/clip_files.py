@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from specchat.engine.protocol.events import RoundDone
 from specchat.engine.protocol.text import visible
 from specchat.errors import UsageError, installs
-from specchat.tui.text.cells import ScreenLine, cut, last_wrapped_lines, padded, width_of, wrap
+from specchat.tui.text.cells import ScreenLine, cut, last_wrapped_lines, padded, paragraph, width_of
 from specchat.tui.text.theme import DARK
 from specchat.tui.tree import UNICODE, draw, hides_most, picture_of
 from specchat.tui.tree.panel_lines import title_of
@@ -120,7 +120,7 @@ def _frame_lines(
         *([] for _ in range(height - len(tree) + 1)),
         *end,
         *([] for _ in range(TEXT_LINES - len(end) + 1)),
-        *([(line[begin:stop].strip(), "dim")] for line in about for begin, stop in wrap(line, COLUMNS)),
+        *(screen_line for line in about for screen_line in paragraph(line, COLUMNS, "dim")),
     ]
 
 

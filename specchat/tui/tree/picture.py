@@ -105,7 +105,6 @@ def number_in(role: str) -> int | None:
 
 
 def nodes_in(lines: list[ScreenLine]) -> int:
-    """How many nodes these lines show."""
     return len({number for line in lines for _, role in line if (number := number_in(role)) is not None})
 
 

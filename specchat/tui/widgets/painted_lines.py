@@ -19,8 +19,6 @@ from specchat.tui.textual_patches.widget_parts import drop_drawn_lines, set_bord
 
 
 class RoleStyles(Widget):
-    """A widget with styles by role."""
-
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
         self._styles: dict[str, Style] = {}

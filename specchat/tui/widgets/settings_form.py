@@ -237,11 +237,12 @@ class SettingsScreen(ModalScreen[None]):
 
     def __init__(self, fields: list[Field], pair: str, remark: str, effect: SettingEffect) -> None:
         super().__init__()
+        self.form = SettingsForm()
         self._contents = fields, pair, remark
         self._effect = effect
 
     def compose(self) -> ComposeResult:
-        yield SettingsForm()
+        yield self.form
 
     def on_mount(self) -> None:
         self.form.show_effect(self._effect)
@@ -251,7 +252,3 @@ class SettingsScreen(ModalScreen[None]):
     def on_settings_form_left(self, event: SettingsForm.Left) -> None:
         event.stop()
         self.dismiss(None)
-
-    @property
-    def form(self) -> SettingsForm:
-        return self.query_one(SettingsForm)

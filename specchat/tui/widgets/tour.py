@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.message import Message
 
 from specchat.tui.services.key_bindings import every_key
-from specchat.tui.text.cells import ScreenLine, paragraph, width_of, wrap, wrapped_lines
+from specchat.tui.text.cells import ScreenLine, paragraph, width_of, wrapped_lines
 from specchat.tui.text.key_names import label_of
 from specchat.tui.widgets.painted_lines import PaintedLines
 
@@ -147,7 +147,7 @@ class TourView(PaintedLines):
 def _entry(name: str, role: str, said: str, indent: int, column: int) -> list[ScreenLine]:
     """A name and what it means, wrapped beside it, or below it where too little room is beside it."""
     if column - indent < LEAST_BESIDE:
-        return [[(name, role)], *([("  ", ""), (said[a:b].strip(), "text")] for a, b in wrap(said, max(8, column - 2)))]
+        return [[(name, role)], *([("  ", ""), (part, "text")] for part in wrapped_lines(said, max(8, column - 2)))]
     parts = wrapped_lines(said, column - indent)
     first: ScreenLine = [(name.ljust(indent), role), (parts[0], "text")]
     return [first, *([(" " * indent, ""), (part, "text")] for part in parts[1:])]

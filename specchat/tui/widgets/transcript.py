@@ -282,12 +282,10 @@ class Transcript(MountedPage):
             await self.open(turns)
 
     async def change(self, turns: Sequence[Turn]) -> None:
-        """Show another branch of the chat; what both begin with stays where it is."""
         with self.app.batch_update():
             await super().change(turns)
 
     async def prune(self) -> None:
-        """Remove the oldest messages of a page that has grown too long; a line shows how many."""
         self.chosen = None
         await super().prune()
 
