@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from specchat.errors import SpecchatError
-from specchat.tui.bench.scenarios import ratio
+from specchat.tui.bench.scenarios import RATE, ratio
 from specchat.tui.bench.scripted_engine import TEXTS
 from specchat.tui.system.processes import spent_s
 
 Size = tuple[int, int]
+_PATIENCE_S = 300.0
 
 
 class Terminal:
@@ -88,29 +89,26 @@ class Terminal:
         os.close(self._screen)
 
 
-def measured(size: Size, patience_s: float = 300.0, **scenario: Any) -> dict[str, Any]:
+def measured(size: Size, **scenario: Any) -> dict[str, Any]:
     """Run one scenario of `scenarios` in a process and terminal of its own; its result, with bytes per second."""
-    result, terminal = _run_in_terminal(size, patience_s, "run", scenario)
+    result, terminal = _run_in_terminal(size, "run", scenario)
     if "window" in result:
         begun, ended = result["window"]
         result["bytes_per_s"] = sum(count for at, count in terminal.written if begun <= at < ended) / (ended - begun)
     return result
 
 
-def _run_in_terminal(
-    size: Size, patience_s: float, function: str, values: dict[str, Any]
-) -> tuple[dict[str, Any], Terminal]:
+def _run_in_terminal(size: Size, function: str, values: dict[str, Any]) -> tuple[dict[str, Any], Terminal]:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "result.json"
         code = f"from specchat.tui.bench.scenarios import {function}; {function}({str(target)!r}, **{values!r})"
         terminal = Terminal([sys.executable, "-c", code], size)
-        gone = terminal.wait_for_exit(patience_s)
+        gone = terminal.wait_for_exit(_PATIENCE_S)
         if not gone or not target.exists():
-            raise SpecchatError(f"the app did not get through this scenario in {patience_s:.0f} s: {values}")
+            raise SpecchatError(f"the app did not get through this scenario in {_PATIENCE_S:.0f} s: {values}")
         return json.loads(target.read_text(encoding="utf-8")), terminal
 
 
-RATE = 100.0
 WIDE, SMALL = (120, 40), (80, 24)
 STARTS = PAIRS = 5
 FAST = 4_000.0
@@ -143,26 +141,26 @@ def findings(report: Report, seconds: float = 8.0, memory: bool = True) -> Itera
             report(f"streaming {text} at {_named(size)}")
             yield from streaming(size, text, seconds)
     report("idle")
-    result = _run(WIDE, "idle", tokens=200, seconds=seconds)
+    result = measured(WIDE, scenario="idle", tokens=200, seconds=seconds)
     yield BudgetFinding("idle: processor", result["cpu"], 0.005, "cores")
     yield BudgetFinding("idle: timers", result["timers"], 0, "timers")
     yield BudgetFinding("idle: to the terminal", result["bytes_per_s"], 0, "bytes/s")
     report("the tree")
-    result = _run(WIDE, "tree")
+    result = measured(WIDE, scenario="tree")
     yield BudgetFinding("a frame of the tree, median", result["frame_s"], 0.004, "s")
     yield BudgetFinding("a frame of the tree, 95 %", result["frame_p95_s"], 0.004, "s")
     report("a chat of ten thousand messages")
-    result = _run(WIDE, "scroll")
+    result = measured(WIDE, scenario="scroll")
     yield BudgetFinding("10 000 messages: open", result["open_s"], 1.0, "s")
     yield BudgetFinding("10 000 messages: scrolling, a frame, 95 %", result["frame_s"], 0.05, "s")
     yield BudgetFinding("10 000 messages: a page up, mean", result["page_s"], None, "s")
     report("a reply of twenty thousand tokens")
-    result = _run(WIDE, "stream", tokens=26_000, ahead=20_000, seconds=seconds)
+    result = measured(WIDE, scenario="stream", tokens=26_000, ahead=20_000, seconds=seconds)
     yield BudgetFinding("after 20 000 tokens: processor", result["cpu"], 0.25, "cores")
     yield BudgetFinding("after 20 000 tokens: lag, 95 %", result["lag_p95_s"], 0.02, "s")
     if memory:
         report("ten minutes of streaming, played faster")
-        result = _run(WIDE, "memory", tokens=600, rate=FAST)
+        result = measured(WIDE, scenario="memory", tokens=600, rate=FAST)
         yield BudgetFinding("an hour: more memory", result["growth_bytes"], 64e6, "bytes")
         yield BudgetFinding("an hour: of it text", result["text_bytes"], None, "bytes")
 
@@ -174,7 +172,7 @@ def engine_with_app(report: Report, settings: dict[str, Any]) -> Iterator[Budget
         report(f"a real engine with and without the app, {number + 1} of {PAIRS}")
         order = (False, True) if number % 2 == 0 else (True, False)
         given = [{"app": app, "settings": settings} for app in order]
-        results = {one["app"]: _run_in_terminal(WIDE, 300.0, "run_engine", one)[0] for one in given}
+        results = {one["app"]: _run_in_terminal(WIDE, "run_engine", one)[0] for one in given}
         found.append((results[False], results[True]))
     if not all(alone["speeds"] and app["speeds"] for alone, app in found):
         raise SpecchatError("the engine wrote no reply; `specchat doctor` says which pairs are ready")
@@ -208,17 +206,12 @@ def first_paint() -> Iterator[BudgetFinding]:
 
 
 def streaming(size: Size, text: str, seconds: float) -> Iterator[BudgetFinding]:
-    result = _run(size, "stream", text=text, tokens=round((seconds + 30) * RATE), seconds=seconds)
+    result = measured(size, scenario="stream", text=text, tokens=round((seconds + 30) * RATE), seconds=seconds)
     where = f"{_named(size)}, {text}"
     yield BudgetFinding(f"{where}: processor", result["cpu"], 0.25, "cores")
     yield BudgetFinding(f"{where}: lag, 95 %", result["lag_p95_s"], 0.02, "s")
     yield BudgetFinding(f"{where}: lag, longest", result["lag_max_s"], None, "s")
     yield BudgetFinding(f"{where}: to the terminal", result["bytes_per_s"], None, "bytes/s")
-
-
-def _run(size: Size, scenario: str, **more: Any) -> dict[str, Any]:
-    options: dict[str, Any] = {"text": "prose", "tokens": 300, "rate": RATE, "seconds": 5.0}
-    return measured(size, scenario=scenario, **(options | more))
 
 
 def _named(size: Size) -> str:

@@ -25,6 +25,7 @@ from specchat.tui.services.context import AppSetup
 from specchat.tui.state.reply_figures import Figures
 from specchat.tui.state.turn import Reply, Turn
 
+RATE = 100.0
 WARM_UP_S = 2.0
 SAMPLE_S = 0.02
 MESSAGES = 10_000
@@ -37,7 +38,15 @@ Result = dict[str, Any]
 
 
 class Scenario:
-    def __init__(self, scenario: str, text: str, tokens: int, rate: float, seconds: float, ahead: int = 0) -> None:
+    def __init__(
+        self,
+        scenario: str,
+        text: str = "prose",
+        tokens: int = 300,
+        rate: float = RATE,
+        seconds: float = 5.0,
+        ahead: int = 0,
+    ) -> None:
         self.ahead, self.seconds, self.rate = ahead, seconds, rate
         self.links: list[ScriptedLink] = []
         self._scenario: Callable[[], Awaitable[Result]] = getattr(self, scenario)

@@ -116,8 +116,8 @@ class PairList(PaintedLines, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         bind("up,k", "move(-1)", "the pair above", "pairs.up"),
         bind("down,j", "move(1)", "the pair below", "pairs.down"),
-        bind("home", "edge(0)", "the first pair", "pairs.first"),
-        bind("end", "edge(-1)", "the last pair", "pairs.last"),
+        bind("home", "move(-9999)", "the first pair", "pairs.first"),
+        bind("end", "move(9999)", "the last pair", "pairs.last"),
         bind("enter", "ask('choose')", "load it, or fetch it first", "pairs.choose"),
         bind("x", "ask('stop')", "stop fetching it", "pairs.stop"),
         bind("s", "ask('start')", "begin with it from now on", "pairs.start"),
@@ -179,9 +179,6 @@ class PairList(PaintedLines, can_focus=True):
 
     def action_move(self, step: int) -> None:
         self._choose(self._at + step)
-
-    def action_edge(self, index: int) -> None:
-        self._choose(0 if index == 0 else len(self.list_state.shown) - 1)
 
     def action_search(self) -> None:
         self.show(replace(self.list_state, query="", said=""))

@@ -354,4 +354,4 @@ class PairLibrary:
 
 def _short(name: str, event: Loading | None) -> str:
     share = numbers.loading(event)[1] if event else None
-    return f"⇣ {name}" + ("" if share is None else f" {share:.0%}".replace("%", " %"))
+    return f"⇣ {name}" + ("" if share is None else f" {numbers.percent(share)}")

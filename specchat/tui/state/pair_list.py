@@ -220,7 +220,7 @@ def _progress(event: Loading | None, width: int) -> ScreenLine:
     if share is None:
         return [(cut(f"{what} {figures}", width), "dim")]
     done = bar(share, max(6, min(20, width - 50)))
-    line: ScreenLine = [(done, "bar"), (f" {share:4.0%} ".replace("%", " %"), "text")]
+    line: ScreenLine = [(done, "bar"), (f" {numbers.percent(share):>5} ", "text")]
     fitting = (words for words in figures.wordings if len(words) <= width - width_of(line))
     return [*line, (next(fitting, figures.wordings[-1]), "dim")]
 

@@ -17,11 +17,6 @@ class Completion:
     start: int  # characters of the line before the word
     words: tuple[str, ...]
 
-    def common(self) -> str:
-        first, last = min(self.words), max(self.words)
-        same = (index for index, letter in enumerate(first) if last[index : index + 1] != letter)
-        return first[: next(same, len(first))]
-
 
 def complete_path(line: str, folder: Path) -> Completion | None:
     """The paths that may follow an `@` in the line up to the cursor; None where there are none."""

@@ -120,7 +120,7 @@ def _loading(race: ModelRace) -> str:
     if race.loading is None:
         return lead
     what, share, figures = numbers.loading(race.loading)
-    done = f"{share:.0%}".replace("%", " %") if share is not None else ""
+    done = numbers.percent(share) if share is not None else ""
     return f"{lead}: " + " ".join(part for part in (visible(what), done, figures.wordings[0]) if part)
 
 

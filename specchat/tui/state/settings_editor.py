@@ -109,9 +109,6 @@ class Form:
     def move(self, step: int) -> None:
         self.at = max(0, min(len(self.selectable_lines) - 1, self.at + step))
 
-    def choose_end(self, last: bool) -> None:
-        self.at = len(self.selectable_lines) - 1 if last else 0
-
     def stepped(self, direction: int) -> Any:
         """The chosen field's value one step further, from the staged value or the refused choice."""
         field = self.current

@@ -123,7 +123,7 @@ def _acceptance(figures: Figures, width: int) -> ScreenLine:
 
 def _share(figures: Figures) -> ScreenLine:
     share = figures.accepted / figures.tokens if figures.tokens else 0.0
-    return [*_label("text"), (f"{share:.0%} guessed".replace("%", " %"), "text")]
+    return [*_label("text"), (f"{numbers.percent(share)} guessed", "text")]
 
 
 def _depths(figures: Figures, width: int) -> tuple[ScreenLine, ScreenLine]:

@@ -232,7 +232,7 @@ def _outcome(training: Training, width: int) -> list[ScreenLine]:
 
 
 def _percent(report: Reached) -> str:
-    return f"{min(1.0, report.done / report.total):.0%}".replace("%", " %")
+    return numbers.percent(min(1.0, report.done / report.total))
 
 
 def estimate_text(disk_bytes: int, seconds: float, free_bytes: int) -> Sequence[Run]:

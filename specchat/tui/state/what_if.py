@@ -193,7 +193,7 @@ def comparison(answer: WouldBe) -> str:
     if f"{now:.2f}" == f"{was:.2f}":
         tokens = f"{now:.2f} a round as before"
     gain = now / was / price - 1
-    speed = f"{abs(gain):.0%} {'faster' if gain > 0 else 'slower'}".replace("%", " %")
+    speed = f"{numbers.percent(abs(gain))} {'faster' if gain > 0 else 'slower'}"
     return f"{tokens}, at {price:.1f} × the price: {'as fast' if abs(gain) < _EQUAL else speed}"
 
 

@@ -41,6 +41,11 @@ def parameters(count: int) -> str:
     return f"{millions:.0f}M" if millions < 950 else f"{millions / 1000:.{0 if millions >= 9950 else 1}f}B"
 
 
+def percent(share: float) -> str:
+    """`42 %`."""
+    return f"{share:.0%}".replace("%", " %")
+
+
 def seconds(value: float) -> str:
     """A time to wait: `7 s`, `2 min 05 s`."""
     whole = round(value)
@@ -141,7 +146,7 @@ def _by_importance(event: Loading, cancels: str) -> Iterator[tuple[str, str]]:
     shortest, *longer, whole = loading_wordings(event)
     yield "what", shortest
     if share is not None:
-        yield "share", f"{share:4.0%}".replace("%", " %")
+        yield "share", percent(share).rjust(5)
     yield "left", figures.left and figures.left.ljust(_LEFT_CELLS)
     yield "cancels", cancels
     for text in longer or [cut(whole, _NAME_CELLS)]:

@@ -161,7 +161,7 @@ def _token(facts: LessonFacts, width: int, marks: Marks) -> tuple[Entries, str]:
         shown[-1] += [(" ", ""), part] if shown[-1] else [part]
     one = ""
     if sure := next((round.verdict for round in facts.rounds if round.verdict.bonus_logprob), None):
-        share = f"{math.exp(min(0.0, sure.bonus_logprob or 0.0)):.0%}".replace("%", " %")
+        share = numbers.percent(math.exp(min(0.0, sure.bonus_logprob or 0.0)))
         one = f"{label(sure.bonus_text, marks)} had {share} and was chosen."
     entries = [
         *_said(

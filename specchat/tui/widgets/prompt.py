@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -105,9 +106,7 @@ class Prompt(FixedTextArea):
         """A paste is changed as a whole or not at all. To delete the last line, Textual names the line after it."""
         first, last = sorted(map(self.within, (edit.from_location, edit.to_location)))
         if first == last:
-            row, column = first
-            inside = (end for start, end in self._pastes.spans(self.document[row]) if start < column < end)
-            edit.from_location = edit.to_location = row, next(inside, column)
+            edit.from_location = edit.to_location = self._label_edge(first, True)
         else:
             edit.from_location, edit.to_location = self._label_edge(first, False), self._label_edge(last, True)
         return super().edit(edit)
@@ -188,7 +187,7 @@ class Prompt(FixedTextArea):
             start = column - len(words[-1])
         elif self.completion is not None:
             start, words = self.completion.start, self.completion.words
-            common = self.completion.common()
+            common = os.path.commonprefix(words)  # noqa: RUF071  (by characters, as wanted)
             if len(common) > column - start:
                 self._replace_word(row, start, column, common)
                 return

@@ -34,8 +34,8 @@ class SettingsForm(PaintedLines, can_focus=True):
         bind("down,j,tab", "move(1)", "the setting below", "settings.down"),
         bind("left,minus", "step(-1)", "less, or the choice before", "settings.less"),
         bind("right,plus,space", "step(1)", "more, or the next choice", "settings.more"),
-        bind("home", "edge(0)", "the first setting", "settings.first"),
-        bind("end", "edge(-1)", "the last setting", "settings.last"),
+        bind("home", "move(-9999)", "the first setting", "settings.first"),
+        bind("end", "move(9999)", "the last setting", "settings.last"),
         bind("enter", "edit", "type a value", "settings.edit"),
         bind("delete,backspace", "reset", "back to its default", "settings.reset"),
         bind("slash", "find", "show only what fits", "settings.find"),
@@ -128,10 +128,6 @@ class SettingsForm(PaintedLines, can_focus=True):
 
     def action_move(self, step: int) -> None:
         self.editor.move(step)
-        self.repaint()
-
-    def action_edge(self, index: int) -> None:
-        self.editor.choose_end(index != 0)
         self.repaint()
 
     def action_step(self, direction: int) -> None:

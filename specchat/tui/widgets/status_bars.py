@@ -10,7 +10,7 @@ from specchat.tui.state import attachments
 from specchat.tui.state.training import short_text
 from specchat.tui.text.cells import ScreenLine, bar, clip, cut, width_of, wrap
 from specchat.tui.text.key_names import hint, label_of
-from specchat.tui.text.numbers import count, loading_line
+from specchat.tui.text.numbers import count, loading_line, percent
 from specchat.tui.tree.panel_lines import summary_of
 from specchat.tui.widgets.painted_lines import PaintedChat, PaintedLines
 
@@ -81,7 +81,7 @@ class StatusBar(PaintedChat):
         keys = f"{label_of(self, 'help') or '/help'} help" if width >= 60 else ""
         line: ScreenLine = [("  ".join(part for part in (used, keys) if part), "dim")]
         if full:
-            line = [(f"▲ {used} · {(tokens or 0) / limit:.0%}".replace("%", " %"), "warn"), (f"  {keys}", "dim")]
+            line = [(f"▲ {used} · {percent((tokens or 0) / limit)}", "warn"), (f"  {keys}", "dim")]
         background = chat.background
         if background.fetching:
             line.insert(0, (background.fetching + "  ", "bonus"))
