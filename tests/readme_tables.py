@@ -18,7 +18,8 @@ from specchat.drafters.choice import drafts_used
 from specchat.registry import Option, options_of
 from specchat.settings import OPTIONS
 from specchat.tui.commands.registry import help_sections
-from specchat.tui.services.key_bindings import every_key, shown
+from specchat.tui.services.key_bindings import every_key
+from specchat.tui.text.key_names import names_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -83,7 +84,7 @@ def pairs_table() -> str:
 
 def keys_table() -> str:
     """Every key, with the name it has in config.toml."""
-    rows = [(f"`{shown(key.id, {})}`".replace(", ", "`, `"), key.help, f"`{key.id}`") for key in every_key().values()]
+    rows = [(f"`{names_of(key.keys)}`".replace(", ", "`, `"), key.help, f"`{key.id}`") for key in every_key().values()]
     return _table(("key", "does", "name"), rows)
 
 

@@ -135,11 +135,6 @@ def keys_of(id: str, changed: Mapping[str, str]) -> tuple[str, ...]:
     return every_key()[id].keys if id in every_key() else ()
 
 
-def shown(id: str, changed: Mapping[str, str]) -> str:
-    """`Ctrl+J, Shift+Enter`: the keys of a binding as people write them."""
-    return names_of(keys_of(id, changed))
-
-
 def key_table(changed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return {id: keys_of(id, changed) for id in every_key()}
 
@@ -148,7 +143,7 @@ def key_sections(changed: Mapping[str, str]) -> list[tuple[str, list[tuple[str, 
     """The help page's part about keys: the keys in force, by where they act."""
     sections: dict[str, list[tuple[str, str]]] = {title: [] for title in PLACES.values()}
     for key in every_key().values():
-        if said := shown(key.id, changed):
+        if said := names_of(keys_of(key.id, changed)):
             title = PLACES.get(key.place, f"In {key.place}")
             sections.setdefault(title, []).append((said, key.help))
     taken = {key for id in every_key() for key in keys_of(id, changed)}

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from specchat.config import starting_pair, user_settings, users_models
 from specchat.config.file_reading import UNREADABLE
@@ -26,28 +25,14 @@ from specchat.tui.system.processes import OwnProcess, in_daemon_thread, own_comm
 from specchat.tui.text import numbers
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """A pair as the command writes it; empty `added`: it was not added yet."""
-
-    name: str
-    target: str
-    draft: str | None
-    summary: str
-    disk_bytes: int
-    needed_bytes: int | None
-    free_bytes: int | None
-    added: str
-
-    def info(self) -> PairInfo:
-        told: dict[str, Any] = {
-            name: visible(value) if isinstance(value, str) else value for name, value in asdict(self).items()
-        }
-        del told["added"]
-        return PairInfo(state="found", **told)
-
-
 class _Findings(msgspec.Struct, frozen=True):
-    pairs: list[_Found]
+    """What the command writes; a pair whose `added` is empty was not added yet."""
+
+    pairs: list[dict[str, Any]]
+
+    def not_added(self) -> list[PairInfo]:
+        shown = [{key: visible(v) if isinstance(v, str) else v for key, v in pair.items()} for pair in self.pairs]
+        return [msgspec.convert({**pair, "state": "found"}, PairInfo) for pair in shown if not pair.get("added")]
 
 
 class FoundPairs:
@@ -65,10 +50,9 @@ class FoundPairs:
         lines: list[bytes] = []
         if await self._run(OwnProcess(self._command("models", "find", "--output", "json"), lines.append)):
             try:
-                found = msgspec.json.decode(b"".join(lines), type=_Findings)
+                self.pairs = msgspec.json.decode(b"".join(lines), type=_Findings).not_added()
             except UNREADABLE:
                 return
-            self.pairs = [pair.info() for pair in found.pairs if not pair.added]
 
     async def add(self, name: str) -> None:
         """Add this pair to the user's models.toml.

@@ -47,11 +47,9 @@ def inline(text: str, folder: Path) -> str:
 
     Raises UsageError where a file that is clearly meant does not exist or is not text.
     """
-    blocks: dict[str, str] = {}
-    for path in _mentioned_paths(text, folder):
-        blocks[path] = _block(Attached(path, _read(_full(path, folder), path)))
+    files = {path: Attached(path, _read(_full(path, folder), path)) for path in _mentioned_paths(text, folder)}
     spoken = _MENTION.sub(lambda match: match.group()[1:] if match[1] else match.group(), text)
-    return "\n\n".join([spoken, *blocks.values()])
+    return "\n\n".join([spoken, *map(_block, files.values())])
 
 
 def split(content: str) -> tuple[str, list[Attached]]:

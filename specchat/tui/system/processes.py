@@ -186,10 +186,6 @@ class EnginePriority:
             self._lowered = True
             os.nice(NICENESS)
 
-    def close(self) -> None:
-        if self._starter is not None:
-            self._starter.shutdown(wait=False)
-
 
 def wants_every_core(ready: Ready) -> bool:
     """Whether the engine has a thread on every core of this machine."""

@@ -88,10 +88,7 @@ def hides_most(picture: Picture, width: int, height: int, mode: Mode, marks: Mar
 
 def layout(round: RoundDone, width: int, height: int, mode: Mode = "auto", marks: Marks = UNICODE) -> list[ScreenLine]:
     """A round's lines; `auto` draws a large tree as a map where most of it would be hidden otherwise."""
-    picture = picture_of(round, marks)
-    if mode == "auto" and hides_most(picture, width, height, mode, marks):
-        mode = "map"
-    return draw(picture, width, height, mode, marks).lines
+    return SteadyDrawing(marks).draw(round, picture_of(round, marks), width, height, mode, None).lines
 
 
 __all__ = [
