@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
 from textual.binding import BindingType
 from textual.events import Click
-from textual.message import Message
 
 from specchat.engine.protocol.commands import Cancel, Generate
 from specchat.engine.protocol.events import Event, Failed, Finished, Ready, RoundDone
@@ -38,19 +35,6 @@ ONE_TOKEN = {
 _BORDER_LINES = 4
 
 
-class _Lines(LinesView):
-    first = 0
-    """The alternative in the second line."""
-
-    @dataclass
-    class Pressed(Message):
-        line: int
-
-    def on_click(self, event: Click) -> None:
-        if (offset := event.get_content_offset(self)) is not None:
-            self.post_message(self.Pressed(offset.y))
-
-
 class AlternativesScreen(Page[Alternative | None]):
     """What the round's tree knows is shown at once; the target's likeliest follow when the engine answers."""
 
@@ -67,7 +51,8 @@ class AlternativesScreen(Page[Alternative | None]):
     ]
 
     def __init__(self, context: AppServices, turn: Turn, fork: Fork) -> None:
-        self._view = _Lines(self._paint)
+        self._view = LinesView(self._paint)
+        self._first = 0  # the alternative in the second line
         super().__init__(self._view)
         assert turn.reply is not None, "only replies have such places"
         self.context, self.turn, self.reply, self.fork = context, turn, turn.reply, fork
@@ -168,14 +153,14 @@ class AlternativesScreen(Page[Alternative | None]):
         """The text before, the alternatives, and what became of the chosen one; in a low window the last gives way."""
         below = self._explanation(width)[: max(0, height - 1 - min(4, max(1, len(self.rows))))]
         room = max(1, height - 1 - len(below))
-        self._view.first, lines = alternative_lines(self.rows, self.chosen, width, room, self.context.marks)
+        self._first, lines = alternative_lines(self.rows, self.chosen, width, room, self.context.marks)
         lines = lines or [[("nothing else is known of this place", "dim")]]
         return [before_line(self.fork, width), *lines, *below]
 
-    @on(_Lines.Pressed)
-    def _choose_pressed(self, event: _Lines.Pressed) -> None:
-        at = self._view.first + event.line - 1
-        if event.line < 1 or not at < len(self.rows):
+    def on_click(self, event: Click) -> None:
+        """Choose the alternative that was clicked; if it was chosen, as Enter does."""
+        offset = event.get_content_offset(self._view)
+        if offset is None or offset.y < 1 or (at := self._first + offset.y - 1) >= len(self.rows):
             return
         if at == self.chosen:
             self.action_take()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections import deque
 from collections.abc import Callable
 
 from specchat.tui.textual_patches.compositing import clear_style_cache
@@ -21,7 +20,6 @@ SHARED_FRAME_S = 1 / 10
 REST_FACTOR = 10.0  # a tick that took 1 ms is followed by a pause of at least 10 ms
 SHARED_REST_FACTOR = 20.0
 LONGEST_REST_S = 0.25  # a single slow tick must not look like a stall
-RECENT_S = 2.0
 
 
 class EventPump:
@@ -47,7 +45,6 @@ class EventPump:
         self._drawn: dict[str, float] = {}  # when each part with a limited rate was last drawn
         self._redraw_at: float | None = None  # when the next of them has to be drawn; None: nothing is pending
         self._redraw_timer: asyncio.TimerHandle | None = None  # an event that arrives before it does not wait for it
-        self._spent: deque[tuple[float, float]] = deque()  # when a tick ended, and its cost
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -56,15 +53,6 @@ class EventPump:
     def idle(self) -> bool:
         """Whether no event, no drawing and no later redraw is pending."""
         return not (self._tick_scheduled or self._busy or self._waiting or self._redraw_at is not None)
-
-    @property
-    def share(self) -> float:
-        """The share of one core that drawing took in the last seconds."""
-        if len(self._spent) < 2:
-            return 0.0
-        begun = self._spent[0][0]
-        seconds = self._spent[-1][0] - begun
-        return sum(cost for at, cost in self._spent if at > begun) / seconds if seconds > 0 else 0.0
 
     def is_due(self, what: str, every_s: float) -> bool:
         """Whether to draw this part now; if it was drawn less than `every_s` ago, a later tick is scheduled."""
@@ -104,11 +92,6 @@ class EventPump:
         """End a tick and its drawing; the pause after it is proportional to its cost."""
         spent_s = self._cost() - self._begun
         now = self._clock()
-        if self._spent and now - self._spent[-1][0] > RECENT_S:
-            self._spent.clear()  # after a pause, earlier costs do not count
-        self._spent.append((now, spent_s))
-        while now - self._spent[0][0] > RECENT_S:
-            self._spent.popleft()
         rest_s = min(LONGEST_REST_S, (SHARED_REST_FACTOR if self.shared else REST_FACTOR) * spent_s)
         self._not_before = now + max(SHARED_FRAME_S if self.shared else FRAME_S, rest_s)
         self._busy = False
