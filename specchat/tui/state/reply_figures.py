@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from specchat.core.speedup import RoundIntervals, Speedup
 from specchat.engine.client.speedup import add_round, speedup_of, speedup_text
-from specchat.engine.protocol.events import Finished, RoundDone, Started, Stats
+from specchat.engine.protocol.events import Finished, RoundDone, Stats
 
 RECENT_S = 2.0
 
@@ -32,9 +32,6 @@ class Figures:
     stats: Stats | None = None
     gaps: RoundIntervals = field(default_factory=RoundIntervals)
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # when a round ended, tokens so far
-
-    def start(self, started: Started) -> None:
-        self.context_tokens, self.reused_tokens = started.prompt_tokens, started.reused_tokens
 
     def add(self, round: RoundDone) -> None:
         if not self.rounds:

@@ -164,7 +164,7 @@ class Reply:
     def start(self, started: Started) -> None:
         """The engine begins to write it, or more of it."""
         self.begun, self._in_force = True, None
-        self.figures.start(started)
+        self.figures.context_tokens, self.figures.reused_tokens = started.prompt_tokens, started.reused_tokens
         self.facts = replace(self.facts, pair=started.pair, seed=started.seed, stop=None, stats=None)
         if self.taken and len(self.taken) == len(started.begun):
             lengths = (len(text) for text in started.begun)
