@@ -275,7 +275,8 @@ def test_an_engine_that_cannot_start_says_why(tmp_path):
 
 
 def test_the_last_words_of_an_engine_are_kept(tmp_path):
-    driver = Driver(tmp_path / "log", [sys.executable, "-c", "import sys; sys.exit('out of luck')"])
+    no_utf8 = "import sys; sys.stderr.buffer.write(b'\\xb5 out of luck'); sys.exit(1)"
+    driver = Driver(tmp_path / "log", [sys.executable, "-c", no_utf8])
     died = driver.until(ev.Died)
     assert died.returncode == 1
     assert "out of luck" in died.last_words
