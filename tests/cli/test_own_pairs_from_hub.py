@@ -53,7 +53,9 @@ def a_hub(monkeypatch):
 
 
 def test_a_repository_is_looked_at_before_it_is_fetched(a_hub, tmp_path):
-    a_hub(folder(tmp_path / "m"), safetensors=2_000_000)
+    place = folder(tmp_path / "m")
+    gguf(place / "beside-q4.gguf")
+    a_hub(place, safetensors=2_000_000, gguf=5_000_000)
     result = run("add", "mine", "--target", "o/r")
     assert "o/r: 2.0 MB to fetch" in result.stderr
     model = load_catalog().model("r")
