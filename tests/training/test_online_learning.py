@@ -153,7 +153,10 @@ def test_a_reply_is_judged_before_it_is_learnt_from(model):
         idle(network)
 
 
-def test_each_reply_is_judged_by_what_the_replies_before_it_taught_and_some_changed_guesses_are_told(model):
+def test_each_reply_is_judged_by_what_the_replies_before_it_taught_and_some_changed_guesses_are_told(
+    model, monkeypatch
+):
+    monkeypatch.setattr(online_learning, "MOST_JUDGED", 4)
     conversation, network = conversed(model)
     network.learn(True)
     for reply in range(4):
@@ -185,9 +188,10 @@ def test_each_reply_is_judged_by_what_the_replies_before_it_taught_and_some_chan
     learner = network._learner
     learner.original, learner.network = learner.network, learner.original  # what was gained is lost now
     spoken(conversation, NARROW[:1], network)
-    while len(network.learnt.judged) == 4:
+    while network.learnt.judged[-1] is newest:
         network.idle(0.0)
-    worse = network.learnt.judged[-1]
+    *earlier, worse = network.learnt.judged
+    assert (len(earlier), earlier[-1]) == (3, newest), "of the oldest only the sums are kept"
     assert worse.became_wrong > worse.became_right
     assert any(guess.before == guess.wrote for guess in worse.changed), "losses are told too"
 
