@@ -21,6 +21,10 @@ def option(default: Any, help: str, **about: Any) -> Any:
     return field(default=default, metadata={"help": help, **about})
 
 
+fraction = functools.partial(option, minimum=0.0, maximum=1.0)
+"""An option from 0 to 1, such as a share or a probability."""
+
+
 @dataclass(frozen=True)
 class Option:
     """One option as flags, panel, `--help` and docs see it.

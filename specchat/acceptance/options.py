@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specchat.errors import UsageError
-from specchat.registry import option
+from specchat.registry import fraction, option
 
 
 @dataclass(frozen=True)
 class TypicalOptions:
-    epsilon: float = option(
-        0.09, "a guess more likely than this is accepted, however decided the target is", minimum=0.0, maximum=1.0
-    )
+    epsilon: float = fraction(0.09, "a guess more likely than this is accepted, however decided the target is")
     delta: float = option(0.3, "a guess more likely than this times exp(−entropy) is accepted", minimum=0.0)
 
 
@@ -41,11 +39,9 @@ class TransferOptions:
 
 @dataclass(frozen=True)
 class NestOptions:
-    alpha: float = option(0.1, "ratio of distances at which target and copies weigh the same", minimum=0.0, maximum=1.0)
+    alpha: float = fraction(0.1, "ratio of distances at which target and copies weigh the same")
     tau: float = option(0.1, "how softly the weight changes around alpha", minimum=0.001, maximum=10.0)
-    beta: float = option(
-        0.5, "copies bring their spans where the target weighs less than this", minimum=0.0, maximum=1.0
-    )
+    beta: float = fraction(0.5, "copies bring their spans where the target weighs less than this")
     gamma: float = option(
         0.05,
         "a span goes on while p(w) is at least half this times max p; 2: only the likeliest",
@@ -57,11 +53,8 @@ class NestOptions:
 @dataclass(frozen=True)
 class JudgeOptions:
     weights: str = option("", "which trained judge to use, by name; if empty, the newest for the target")
-    threshold: float = option(
-        0.5,
-        "a guess that the judge finds likelier right than this is accepted; 1: as `follow`",
-        minimum=0.0,
-        maximum=1.0,
+    threshold: float = fraction(
+        0.5, "a guess that the judge finds likelier right than this is accepted; 1: as `follow`"
     )
 
 
@@ -71,9 +64,7 @@ class FairOptions:
         "he:she,him:her,man:woman,men:women,boy:girl,father:mother,son:daughter,brother:sister,husband:wife",
         "terms of the prompt that take each other's place",
     )
-    share: float = option(
-        0.2, "a token is considered from this share of the likeliest one's probability on", minimum=0.0, maximum=1.0
-    )
+    share: float = fraction(0.2, "a token is considered from this share of the likeliest one's probability on")
 
     def __post_init__(self) -> None:
         self.pairs()

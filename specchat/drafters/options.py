@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from specchat.drafters.members import Member, parse_members
 from specchat.errors import UsageError, nearest, short
-from specchat.registry import option
+from specchat.registry import fraction, option
+
+token_count = partial(option, unit="tokens")
 
 
 @dataclass(frozen=True)
 class PromptLookupOptions:
-    max_ngram: int = option(4, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
-    min_ngram: int = option(1, "shortest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+    max_ngram: int = token_count(4, "longest run of last tokens to look for", minimum=1, maximum=32)
+    min_ngram: int = token_count(1, "shortest run of last tokens to look for", minimum=1, maximum=32)
 
     def __post_init__(self) -> None:
         if self.min_ngram > self.max_ngram:
@@ -24,28 +27,22 @@ class PromptLookupOptions:
 
 @dataclass(frozen=True)
 class TokenRecyclingOptions:
-    k: int = option(8, "successors kept for every token", unit="tokens", minimum=1, maximum=64)
+    k: int = token_count(8, "successors kept for every token", minimum=1, maximum=64)
     remember: bool = option(True, "keep the successors when another text begins")
 
 
 @dataclass(frozen=True)
 class SuffixOptions:
-    depth: int = option(
-        64, "longest run looked at, match and continuation together", unit="tokens", minimum=2, maximum=256
-    )
+    depth: int = token_count(64, "longest run looked at, match and continuation together", minimum=2, maximum=256)
     factor: float = option(1.0, "tokens drafted per token of the match", minimum=0.0, maximum=16.0)
-    offset: int = option(1, "tokens drafted on top of that", unit="tokens", minimum=0, maximum=64)
-    min_match: int = option(
-        1,
-        "shortest run of last tokens that is drafted from, as prompt_lookup.min_ngram",
-        unit="tokens",
-        minimum=1,
-        maximum=255,
+    offset: int = token_count(1, "tokens drafted on top of that", minimum=0, maximum=64)
+    min_match: int = token_count(
+        1, "shortest run of last tokens that is drafted from, as prompt_lookup.min_ngram", minimum=1, maximum=255
     )
     min_probability: float = option(
         0.1, "continuations less likely than this are not drafted", minimum=0.001, maximum=1.0
     )
-    remember: int = option(65536, "tokens of past replies kept; the oldest replies go first", unit="tokens", minimum=0)
+    remember: int = token_count(65536, "tokens of past replies kept; the oldest replies go first", minimum=0)
 
     def limit(self, match: int) -> int:
         """How many tokens a match of this length may draft."""
@@ -55,7 +52,7 @@ class SuffixOptions:
 @dataclass(frozen=True)
 class DatastoreOptions:
     store: str = option("", "which datastore, by name; if empty, the newest with the target's tokens")
-    longest: int = option(8, "longest run of last tokens to look for", unit="tokens", minimum=1, maximum=32)
+    longest: int = token_count(8, "longest run of last tokens to look for", minimum=1, maximum=32)
 
 
 def which_draft_model() -> Any:
@@ -69,12 +66,10 @@ DIVERGENCES = ("forward_kl", "reverse_kl", "jsd", "tvd")
 
 def stops() -> Any:
     """The option `stop`: see `StopHead`."""
-    return option(
+    return fraction(
         1.0,
         "a branch ends where a guess is refused with more than this chance, as a head on the draft model's states "
         "says, which learns from every round; 1: never",
-        minimum=0.0,
-        maximum=1.0,
     )
 
 
@@ -116,11 +111,10 @@ class DraftModelOptions:
         choices=("auto", "top", "coupled"),
     )
     model: str = which_draft_model()
-    trim: int = option(
+    trim: int = token_count(
         -1,
         "how many of the target's most used tokens can be guessed, besides those of the text: a smaller head is "
         "quicker; 0 for all, -1 for what fits the pair: half of a vocabulary above 32768 tokens, at most 65536",
-        unit="tokens",
         minimum=-1,
     )
     stop: float = stops()
@@ -133,10 +127,9 @@ class DraftModelOptions:
     divergence: str = learns_by()
     topics: int = learns_topics()
 
-    window: int = option(
+    window: int = token_count(
         0,
         "of a longer text the draft model reads only the first 16 tokens and the last ones, so many together; 0: all",
-        unit="tokens",
         minimum=0,
         least_above_zero=32,
     )
@@ -152,13 +145,9 @@ class CrossVocabularyOptions:
 
 @dataclass(frozen=True)
 class RetrievedContextOptions:
-    budget: int = option(
-        1024, "tokens of a text that the draft model reads", unit="tokens", minimum=32, maximum=1_000_000
-    )
-    chunk: int = option(64, "tokens that are retrieved together", unit="tokens", minimum=4, maximum=4096)
-    refresh: int = option(
-        256, "tokens after which the part of the text is chosen again", unit="tokens", minimum=1, maximum=65536
-    )
+    budget: int = token_count(1024, "tokens of a text that the draft model reads", minimum=32, maximum=1_000_000)
+    chunk: int = token_count(64, "tokens that are retrieved together", minimum=4, maximum=4096)
+    refresh: int = token_count(256, "tokens after which the part of the text is chosen again", minimum=1, maximum=65536)
     model: str = which_draft_model()
 
 
@@ -203,11 +192,8 @@ class TrainedNetworkOptions:
     """Options of the drafters that are trained networks, such as `hydra`."""
 
     weights: str = trained_weights()
-    tokens: int = option(
-        2048,
-        "how many of the most used tokens it can guess, besides those of the text",
-        unit="tokens",
-        minimum=1,
+    tokens: int = token_count(
+        2048, "how many of the most used tokens it can guess, besides those of the text", minimum=1
     )
 
 
@@ -224,8 +210,8 @@ class SpecDiffOptions(TrainedNetworkOptions):
         choices=ORDERS,
     )
     steps: int = option(2, "passes in which a window is filled", minimum=1, maximum=64)
-    window: int = option(
-        0, "tokens that are guessed ahead; 0: as many as it was trained for", unit="tokens", minimum=0, maximum=64
+    window: int = token_count(
+        0, "tokens that are guessed ahead; 0: as many as it was trained for", minimum=0, maximum=64
     )
 
     def __post_init__(self) -> None:
@@ -243,20 +229,16 @@ class SpecDiffOptions(TrainedNetworkOptions):
 
 @dataclass(frozen=True)
 class JacobiOptions:
-    window: int = option(
-        4, "places ahead that are guessed in parallel, each a row of every pass", unit="tokens", minimum=1, maximum=64
+    window: int = token_count(
+        4, "places ahead that are guessed in parallel, each a row of every pass", minimum=1, maximum=64
     )
 
 
 @dataclass(frozen=True)
 class LookaheadOptions:
-    window: int = option(5, "places ahead that are guessed in parallel", unit="tokens", minimum=2, maximum=64)
-    ngram: int = option(
-        3,
-        "length of an n-gram; a pass gets window − 1 + window × (ngram − 2) more rows",
-        unit="tokens",
-        minimum=2,
-        maximum=16,
+    window: int = token_count(5, "places ahead that are guessed in parallel", minimum=2, maximum=64)
+    ngram: int = token_count(
+        3, "length of an n-gram; a pass gets window − 1 + window × (ngram − 2) more rows", minimum=2, maximum=16
     )
     guesses: int = option(8, "continuations kept for the beginning of an n-gram", minimum=1, maximum=64)
     remember: bool = option(True, "keep the n-grams when another text begins")
@@ -264,16 +246,9 @@ class LookaheadOptions:
 
 @dataclass(frozen=True)
 class LayerSkipOptions:
-    ratio: float = option(0.3, "share of all attention and MLP sub-layers that is left out", minimum=0.0, maximum=1.0)
-    sure: float = option(
-        0.8,
-        "a guess gets no children if the likeliest token in its place is less likely than this",
-        minimum=0.0,
-        maximum=1.0,
-    )
-    window: int = option(
-        32, "tokens of the reply on which sets of sub-layers are tried", unit="tokens", minimum=4, maximum=256
-    )
+    ratio: float = fraction(0.3, "share of all attention and MLP sub-layers that is left out")
+    sure: float = fraction(0.8, "a guess gets no children if the likeliest token in its place is less likely than this")
+    window: int = token_count(32, "tokens of the reply on which sets of sub-layers are tried", minimum=4, maximum=256)
 
 
 @dataclass(frozen=True)
@@ -288,17 +263,13 @@ class EarlyExitOptions:
 
 @dataclass(frozen=True)
 class SparseContextOptions:
-    budget: int = option(
-        1024, "rows of its cache that the target drafts with", unit="tokens", minimum=32, maximum=1_000_000
-    )
-    refresh: int = option(
-        64, "tokens after which the part of the text is chosen again", unit="tokens", minimum=1, maximum=65536
-    )
+    budget: int = token_count(1024, "rows of its cache that the target drafts with", minimum=32, maximum=1_000_000)
+    refresh: int = token_count(64, "tokens after which the part of the text is chosen again", minimum=1, maximum=65536)
     below: str = option(
         "token_recycling", "the drafter for the target with the part, with options in parentheses; or none"
     )
-    ahead: int = option(
-        3, "guesses of that drafter in one pass of the target with the part", unit="tokens", minimum=0, maximum=64
+    ahead: int = token_count(
+        3, "guesses of that drafter in one pass of the target with the part", minimum=0, maximum=64
     )
 
     def __post_init__(self) -> None:
@@ -365,11 +336,8 @@ class MergeOptions(_MadeOf):
         "drafters whose guesses are merged, with commas or + between them; one may be named again with other options: "
         "suffix(depth=8)+suffix(depth=64)",
     )
-    sure: float = option(
-        0.6,
-        "a draft model or a trained network is not asked where the others have a guess at least this likely",
-        minimum=0.0,
-        maximum=1.0,
+    sure: float = fraction(
+        0.6, "a draft model or a trained network is not asked where the others have a guess at least this likely"
     )
 
 
@@ -381,12 +349,7 @@ class CascadeOptions(_MadeOf):
         "suffix,token_recycling",
         "drafters in the order in which they are asked, with commas or + between them: suffix+draft_model",
     )
-    least: float = option(
-        0.0,
-        "a drafter before the last is used if it has a guess at least this likely",
-        minimum=0.0,
-        maximum=1.0,
-    )
+    least: float = fraction(0.0, "a drafter before the last is used if it has a guess at least this likely")
 
 
 @dataclass(frozen=True)
@@ -403,9 +366,7 @@ class SeveralOptions(_MadeOf):
 class FuseOptions:
     draft: str = option("draft_model", "the drafter that decides what is likely: a draft model or a trained network")
     lookup: str = option("suffix", "the drafter whose guesses are pruned and grafted")
-    top: int = option(
-        8, "looked-up tokens stay if they are among this many of the draft's likeliest", unit="tokens", minimum=1
-    )
+    top: int = token_count(8, "looked-up tokens stay if they are among this many of the draft's likeliest", minimum=1)
 
     def __post_init__(self) -> None:
         for key in ("draft", "lookup"):
