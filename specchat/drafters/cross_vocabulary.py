@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -14,7 +13,6 @@ import torch
 from specchat.core.compiled_guessing import CompiledNetwork
 from specchat.core.context import Context
 from specchat.core.drafting_networks import LearningDraft
-from specchat.core.reading import Reading
 from specchat.core.request import DEFAULT_REQUEST
 from specchat.core.round import Round
 from specchat.core.seams import Proposal
@@ -25,10 +23,10 @@ from specchat.drafters.parts import Parts
 from specchat.drafters.point_guesses import (
     Floats,
     Likeliest,
-    LikeliestByNode,
     Scores,
     Tokens,
     coupled,
+    for_frontier,
     likeliest_of,
     named_by,
     penalised_candidates,
@@ -172,7 +170,6 @@ class CrossVocabulary(LearningDrafter):
         self._root_tokens: list[int] = []  # the text that its tree goes on from, as draft tokens
         self._places: dict[int, _Place] = {}  # by node of the target's tree
         self._translated: dict[int, tuple[TranslatedGuesses, int]] = {}  # by the same: its guesses, and its row there
-        self._said = LikeliestByNode[None]()  # by node of the draft model's tree
         self._network: TranslatedNetwork | None = None  # what compiled code reads with
 
     def start(self, history: Sequence[int]) -> None:
@@ -197,8 +194,7 @@ class CrossVocabulary(LearningDrafter):
         if self._stop is not None:
             going = [node for node in frontier if self._stop.goes_on(tree, node)]
             if len(going) < len(frontier):
-                found = dict(zip(going, self.propose(tree, going, width, context), strict=True))
-                return [found.get(node, ()) for node in frontier]
+                return for_frontier(frontier, going, self.propose(tree, going, width, context))
         said = self._say(tree, frontier, width if context.sampling.by_logits else _CANDIDATES)
         tokens, logprobs = said.tokens, said.values.astype(np.float64) - said.logsumexp.astype(np.float64)[:, None]
         if not context.sampling.by_logits:
@@ -282,9 +278,6 @@ class CrossVocabulary(LearningDrafter):
         spelt = self._translation.draft_tokens((token,)) or ()
         return spelt[0] if len(spelt) == 1 else -1
 
-    def close(self) -> None:
-        self._forget_tree()
-
     def _begin(self, tree: TokenTree, context: Context) -> None:
         self._forget_tree()
         self._tree, self._begun = tree, len(context.history)
@@ -297,7 +290,7 @@ class CrossVocabulary(LearningDrafter):
     def _named(self, behind: Sequence[int], tokens: Sequence[int], _: int) -> Named:
         """What the draft model holds likely after tokens behind rows of its tree, which are read now."""
         assert self._draft is not None, "a tree was begun"
-        reading = self._said_by_model(self._draft, grow_rows(self._draft, behind, tokens))
+        reading = self._said_by_model(self._draft, grow_rows(self._draft, behind, tokens), DEFAULT_REQUEST)
         return named_by(reading, _CANDIDATES, self._model.vocab_size)
 
     def _say(self, tree: TokenTree, nodes: Sequence[int], width: int) -> Likeliest:
@@ -387,22 +380,11 @@ class CrossVocabulary(LearningDrafter):
         assert self._draft is not None, "a tree was begun"
         draft, room = self._draft, self._model.context_tokens - len(self._root_tokens)
         if unread := draft.above([node for node in nodes if draft.depths[node] <= room], self._said):
-            reading = self._said_by_model(draft, unread)
+            reading = self._said_by_model(draft, unread, DEFAULT_REQUEST)
+            if self._stop is not None:
+                self._states.update(zip(unread, reading.taps[self._last], strict=True))
             likeliest = likeliest_of(reading, _CANDIDATES, self._model.vocab_size)
             self._said.add(unread, lambda: likeliest, None)  # without the reading, whose logits others can take
-
-    def _said_by_model(self, draft: TokenTree, nodes: Sequence[int]) -> Reading:
-        """What the draft model says after these nodes, with what it has learnt; states are noted where they count."""
-        last, request = self._model.layers - 1, DEFAULT_REQUEST
-        if self._stop is not None:
-            request = dataclasses.replace(request, taps=frozenset({last}))
-        learning = self._learning if self._learning is not None and self._learning.active else None
-        reading = self._model.read(draft, nodes, request if learning is None else learning.request(request))
-        if self._stop is not None:
-            self._states.update(zip(nodes, reading.taps[last], strict=True))
-        elif learning is not None and learning.wanted:
-            self._states.update(zip(nodes, learning.states, strict=True))
-        return reading
 
     def _in_chat(
         self,
@@ -443,8 +425,5 @@ class CrossVocabulary(LearningDrafter):
         return longest
 
     def _forget_tree(self) -> None:
-        self._tree, self._draft = None, None
-        self._places, self._translated, self._states = {}, {}, {}
-        self._said.clear()
-        if self._stop is not None:
-            self._stop.forget_tree()
+        super()._forget_tree()
+        self._draft, self._places, self._translated = None, {}, {}

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,6 +63,8 @@ class LearningDrafter(CompiledDrafter):
         own = parts.name in ("draft_model", "cross_vocabulary")
         self._learning = parts.learning(options.divergence, options.topics) if own else None
         self._states: dict[int, Tensor] = {}  # by node of the draft model's tree, where they are looked at
+        self._said = LikeliestByNode[Any]()  # by the same
+        self._last = self._model.layers - 1
 
     @property
     def needs(self) -> HeadNeeds:
@@ -72,6 +75,9 @@ class LearningDrafter(CompiledDrafter):
     def passes(self) -> int:
         return self._model.counters.passes
 
+    def close(self) -> None:
+        self._forget_tree()
+
     def save_state(self) -> bytes:
         return self._unused_head if self._stop is None else self._stop.to_bytes()
 
@@ -80,6 +86,25 @@ class LearningDrafter(CompiledDrafter):
             self._unused_head = state
         else:
             self._stop.restore(state)
+
+    def _said_by_model(self, tree: TokenTree, nodes: Sequence[int], request: PassRequest) -> Reading:
+        """What it says after these nodes, with what it has learnt; the states are noted where it learns."""
+        if self._stop is not None:
+            request = dataclasses.replace(request, taps=frozenset({self._last}))
+        learning = self._learning
+        if learning is None or not learning.active:
+            return self._model.read(tree, nodes, request)
+        reading = self._model.read(tree, nodes, learning.request(request))
+        if learning.wanted:
+            self._states.update(zip(nodes, learning.states, strict=True))
+        return reading
+
+    def _forget_tree(self) -> None:
+        self._tree = None
+        self._said.clear()
+        self._states.clear()
+        if self._stop is not None:
+            self._stop.forget_tree()
 
 
 class DraftModel(LearningDrafter):
@@ -123,9 +148,7 @@ class DraftModel(LearningDrafter):
         self._kinds = self.draw_kinds(options, ())
         self._head = FrequentHead(self._model, options.trim, parts.vocab_size)
         self._room = 0  # depth of the last nodes in its context
-        self._said = LikeliestByNode[Reading]()
         self._called = CalledNetwork(self._named)
-        self._last = self._model.layers - 1
 
     def start(self, history: Sequence[int]) -> None:
         """Read the text up to the root, so that the first round does not pay for the prompt."""
@@ -179,9 +202,6 @@ class DraftModel(LearningDrafter):
         if self._tree is not tree or node not in self._said:
             return None
         return math.exp(self._said.best(node)[1])
-
-    def close(self) -> None:
-        self._forget_tree()
 
     def save_state(self) -> bytes:
         """How often the target used each token, and the stopping head."""
@@ -249,39 +269,19 @@ class DraftModel(LearningDrafter):
             on_host: whether whole laws will be looked at, for which all logits come to the host.
         """
         if unread := tree.above(frontier, self._said):
-            request = self._head.request
-            if self._stop is not None:
-                request = dataclasses.replace(request, taps=frozenset({self._last}))
-            reading = self._said_by_model(tree, unread, request)
+            reading = self._said_by_model(tree, unread, self._head.request)
             reading = reading.on_host if on_host else reading
             self._said.add(unread, partial(likeliest_of, reading, _CANDIDATES, self._vocab_size), reading)
             if self._stop is not None:
                 self._stop.read(unread, reading.taps[self._last], [self._said.best(node) for node in unread])
 
-    def _said_by_model(self, tree: TokenTree, nodes: Sequence[int], request: PassRequest) -> Reading:
-        """What it says after these nodes, with what it has learnt; the states are noted where it learns."""
-        learning = self._learning
-        if learning is None or not learning.active:
-            return self._model.read(tree, nodes, request)
-        reading = self._model.read(tree, nodes, learning.request(request))
-        if learning.wanted:
-            self._states.update(zip(nodes, learning.states, strict=True))
-        return reading
-
     def _logits(self, node: int) -> Tensor:
         """(V,) of a node that was read."""
-        reading = self._said.source(node)[0]
+        reading: Reading = self._said.source(node)[0]
         logits = reading.after(node)
         if reading.said.tokens is None:
             return logits[: self._vocab_size]
         return over_vocabulary(reading.said.tokens, logits, self._vocab_size)
-
-    def _forget_tree(self) -> None:
-        self._tree = None
-        self._said.clear()
-        self._states.clear()
-        if self._stop is not None:
-            self._stop.forget_tree()
 
 
 def draws(context: Context, kinds: Collection[DrawKind]) -> bool:
