@@ -19,8 +19,8 @@ from specchat.core.seams import Weights
 from specchat.core.states import TextStates
 from specchat.core.tree import ROOT
 from specchat.indexes.reply_buffer import LIKELIEST, MOST_REPLY_TOKENS, RecordedReply
-from specchat.models.draft_heads.drafting import TextInputs
-from specchat.models.draft_heads.loading import HeadOfTarget, ReadyHead
+from specchat.models.draft_heads.drafting import Drafting, TextInputs
+from specchat.models.draft_heads.loading import HeadOfTarget
 from specchat.training.online_learning import OnlineLearner, on_one_thread
 
 _FEWEST_TOKENS = 6
@@ -123,40 +123,40 @@ class LearningNetwork:
         """
         self._head, self._target, self._sha256 = HeadOfTarget(target, trained, tokens), target, trained.sha256
         self._draft_with(self._head.ready())
-        self._next: ReadyHead | None = None  # takes over when a reply begins
+        self._next: Drafting | None = None  # takes over when a reply begins
         self._passes_before = 0
         self._learner: OnlineLearner | None = None
         self._recorder = ReplyRecorder()
         self._bout: Iterator[None] | None = None
         self._wanted = False
-        self.layers, self.depth = self._drafting.network.layers, self._drafting.network.depth
+        self.layers, self.depth = self._drafting.layers, self._drafting.depth
 
     # ------------------------------------------------------------------------------------------- drafting
 
     @property
     def passes(self) -> int:
-        return self._passes_before + self._drafting.network.passes
+        return self._passes_before + self._drafting.passes
 
     def take(self, states: TextStates) -> None:
-        self._drafting.network.take(states)
+        self._drafting.take(states)
 
     @property
     def one_pass(self) -> bool:
-        return self._drafting.network.one_pass
+        return self._drafting.one_pass
 
     @property
     def skip(self) -> Callable[[int, Sequence[int]], None] | None:
-        return None if self._drafting.network.skip is None else self._skip
+        return None if self._drafting.skip is None else self._skip
 
-    def _draft_with(self, drafting: ReadyHead) -> None:
+    def _draft_with(self, drafting: Drafting) -> None:
         """Use this network; calls of every round go to its own methods directly."""
-        self._drafting, network = drafting, drafting.network
-        self.begin, self.read = network.begin, network.read
-        self.compiled, self.count_passes = network.compiled, network.count_passes
+        self._drafting = drafting
+        self.begin, self.read = drafting.begin, drafting.read
+        self.compiled, self.count_passes = drafting.compiled, drafting.count_passes
 
     def _skip(self, first: int, tokens: Sequence[int]) -> None:
-        assert self._drafting.network.skip is not None, "no network with `skip` becomes one without"
-        self._drafting.network.skip(first, tokens)
+        assert self._drafting.skip is not None, "no network with `skip` becomes one without"
+        self._drafting.skip(first, tokens)
 
     # ------------------------------------------------------------------------------------------- learning
 
@@ -166,7 +166,7 @@ class LearningNetwork:
             self._passes_before = self.passes
             self._draft_with(self._next)
             self._next = None
-            self._drafting.inputs.head.add(self._drafting.inputs.text.tokens)
+            self._drafting.given.head.add(self._drafting.given.text.tokens)
         self._recorder.begin()
         self.begin(history)
 
@@ -187,7 +187,7 @@ class LearningNetwork:
             self._recorder.observe(round)
 
     def reply_ended(self) -> None:
-        reply = self._recorder.taken(self._drafting.inputs.text)
+        reply = self._recorder.taken(self._drafting.given.text)
         if reply is not None:
             self._learning().add(reply)
 
@@ -226,7 +226,7 @@ class LearningNetwork:
             self._learner = self._restored(state)
             self._renew(self._learner)
         elif forgotten is not None:
-            self._next = self._head.ready(text=self._drafting.inputs.text)
+            self._next = self._head.ready(text=self._drafting.given.text)
 
     def _restored(self, state: bytes) -> OnlineLearner:
         try:
@@ -249,4 +249,4 @@ class LearningNetwork:
         self._renew(learner)
 
     def _renew(self, learner: OnlineLearner) -> None:
-        self._next = self._head.ready(learner.drafting_copy(), self._drafting.inputs.text)
+        self._next = self._head.ready(learner.drafting_copy(), self._drafting.given.text)

@@ -260,7 +260,7 @@ def test_trained_networks_are_where_the_target_is_and_in_its_format(networks):
         for method in methods("head"):
             loaded = HeadOfTarget(target, tiny_trained(method, target), target.vocab_size)
             head = loaded.load()
-            given = loaded.ready(head).inputs
+            given = loaded.ready(head).given
             tensors = [*head.parameters(), given.tokens.of([3, 5]), given.head.after(head.norm[None]).logits]
             assert {tensor.device for tensor in tensors} == {device}, method
             assert {tensor.dtype for tensor in tensors[:-1]} == {torch.bfloat16}, method

@@ -108,13 +108,13 @@ def test_places_draft_from_weights_that_are_loaded_once_and_go_with_the_last(tar
     monkeypatch.setattr(loading, "load_network", lambda *given: loads.append(given) or load(*given))
     trained = tiny_trained(method, targets[0])
     places = [LearningNetwork(target, trained, 4096) for target in targets]
-    shared = weakref.ref(places[0]._drafting.inputs.weights)
+    shared = weakref.ref(places[0]._drafting.given.weights)
     assert len(loads) == 1
-    assert all(place._drafting.inputs.weights is shared() for place in places)
-    assert len({place._drafting.inputs.tokens.within([3]).rows.data_ptr() for place in places}) == 1
+    assert all(place._drafting.given.weights is shared() for place in places)
+    assert len({place._drafting.given.tokens.within([3]).rows.data_ptr() for place in places}) == 1
     fewer = LearningNetwork(targets[1], trained, 4)
     assert len(loads) == 2, "other frequent tokens are another head"
-    assert fewer._drafting.inputs.weights is not shared()
+    assert fewer._drafting.given.weights is not shared()
     del places, fewer
     gc.collect()
     assert shared() is None
@@ -139,10 +139,10 @@ def test_what_a_place_guesses_depends_on_its_own_text_and_what_it_learnt_alone(t
             tensor.add_(0.05 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)))
     other._renew(learner)
     changed = read_by(other, taken[0], TEXT)
-    assert other._drafting.inputs.weights is not one._drafting.inputs.weights
+    assert other._drafting.given.weights is not one._drafting.given.weights
     assert not torch.equal(changed[0][:, :8], alone[0][:, :8])
     assert all(torch.equal(*said) for said in zip(read_by(one, taken[0], TEXT), alone, strict=True))
     other.restore_state(b"")
     back = read_by(other, taken[0], TEXT)
-    assert other._drafting.inputs.weights is one._drafting.inputs.weights
+    assert other._drafting.given.weights is one._drafting.given.weights
     assert torch.equal(back[0][:, :8], alone[0][:, :8])

@@ -43,16 +43,16 @@ class MixingHead(DraftHead[Sizes]):
 class _Drafting(Drafting):
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         self._entries, self._states = len(history) - 1, dict[int, Tensor]()
-        return self._given.complete(history)
+        return self.given.complete(history)
 
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         self._counted += 1
         for node in nodes:
             root = node == ROOT
-            before = self._given.text.rows(self._entries - 1, self._entries)[0] if root else self._above(tree, node)
-            self._states[node] = before + self._given.tokens.of([tree.tokens[node]])[0]
-        return self._given.guessed(torch.stack([self._states[node] for node in nodes]))
+            before = self.given.text.rows(self._entries - 1, self._entries)[0] if root else self._above(tree, node)
+            self._states[node] = before + self.given.tokens.of([tree.tokens[node]])[0]
+        return self.given.guessed(torch.stack([self._states[node] for node in nodes]))
 
     def _above(self, tree: TokenTree, node: int) -> Tensor:
         return self._states[tree.parents[node]]

@@ -127,11 +127,11 @@ class CloverDrafting(Drafting):
         """One step for nodes of one depth; the text was read as far as the root."""
         if nodes[0] == ROOT:
             self._running, self._row_of = self._reading.root(), {ROOT: 0}
-            return self._given.guessed(self._network.at_root(self._running))
+            return self.given.guessed(self._network.at_root(self._running))
         parents = [self._row_of[tree.parents[node]] for node in nodes]
-        tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
+        tokens = self.given.tokens.of([tree.tokens[node] for node in nodes])
         running, states = self._network.step(rows_of(self._running, parents), tokens)
         self._counted += 1
         self._row_of.update(zip(nodes, range(len(self._running), len(self._running) + len(nodes)), strict=True))
         self._running = torch.cat([self._running, running])
-        return self._given.guessed(states)
+        return self.given.guessed(states)

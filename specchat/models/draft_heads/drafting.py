@@ -287,7 +287,7 @@ class TextEntries:
 
 
 class Drafting:
-    """The base of a network that drafts, a `TrainedNetwork`; families override `read`, and what differs."""
+    """The base of a network that drafts from what is `given`, a `TrainedNetwork`; families override what differs."""
 
     depth = sys.maxsize
     one_pass = False
@@ -297,7 +297,7 @@ class Drafting:
         self.layers = frozenset(taps)
         self.take = given.take if reading is None else reading.take
         self.skip: Callable[[int, Sequence[int]], None] | None = None if reading is None else reading.skip
-        self._given = given
+        self.given = given
         self._text = reading
         self._counted = 0
 
@@ -413,5 +413,5 @@ class ParallelDrafting(Drafting):
     @torch.inference_mode()
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         if self._guessed is None:
-            self._guessed = self._given.guessed(self._ahead(self._reading.root()).flatten(0, -2))
+            self._guessed = self.given.guessed(self._ahead(self._reading.root()).flatten(0, -2))
         return self._guessed.of([tree.depths[node] for node in nodes])

@@ -274,7 +274,7 @@ class EagleDrafting(Drafting):
     def read(self, tree: TokenTree, nodes: Sequence[int]) -> Guessed:
         """One step for nodes of one depth; the root's is done."""
         if nodes[0] == ROOT:
-            return self._given.guessed(self._for_head(self._reading.root()))
+            return self.given.guessed(self._for_head(self._reading.root()))
         entries, first = self._reading.entries, len(self._row_of)
         self._row_of.update(zip(nodes, range(first, first + len(nodes)), strict=True))
         seen = torch.zeros(len(nodes), entries + len(self._row_of), dtype=torch.bool)
@@ -283,8 +283,8 @@ class EagleDrafting(Drafting):
             seen[row, [entries + self._row_of[above] for above in tree.path(node)]] = True
         parents = [self._row_of[tree.parents[node]] + 1 if tree.parents[node] != ROOT else 0 for node in nodes]
         before = self._reading.root() if first == 0 else self._states
-        tokens = self._given.tokens.of([tree.tokens[node] for node in nodes])
+        tokens = self.given.tokens.of([tree.tokens[node] for node in nodes])
         positions = torch.full((len(nodes),), entries - 1 + tree.depths[nodes[0]])
         states = self._reading.step(self._fed_back(rows_of(before, parents)), tokens, positions, entries + first, seen)
         self._states = torch.cat([before, states])
-        return self._given.guessed(self._for_head(states))
+        return self.given.guessed(self._for_head(states))

@@ -224,7 +224,7 @@ class FalconDrafting(Drafting):
         """Read what is new of the text, and its last block. There is none in a text of fewer than k + 1 tokens."""
         self._block_of = {}
         end = len(history) - 1
-        if end < self._k or not self._given.complete(history):
+        if end < self._k or not self.given.complete(history):
             return False
         network = self._network
         for first, inputs, tokens in self._entries.unread(history, again=self._k):
@@ -250,13 +250,13 @@ class FalconDrafting(Drafting):
             self._read_blocks(tree, unread)
         blocks = [self._block_of[node] for node in ends]
         some = list(dict.fromkeys(blocks))  # siblings have one block above them
-        return self._given.guessed(rows_of(self._states[:, behind], some)).of([some.index(block) for block in blocks])
+        return self.given.guessed(rows_of(self._states[:, behind], some)).of([some.index(block) for block in blocks])
 
     def _read_blocks(self, tree: TokenTree, ends: Sequence[int]) -> None:
         """One pass for the blocks that end with these nodes of one depth; those above them were read."""
         network, k, text = self._network, self._k, len(self._entries)
         above = [self._block_of[self._above(tree, node, k)] for node in ends]
-        tokens = self._given.tokens.of([tree.tokens[part] for node in ends for part in tree.path(node)[-k:]])
+        tokens = self.given.tokens.of([tree.tokens[part] for node in ends for part in tree.path(node)[-k:]])
         entries = network.entries(rows_of(self._states, above), tokens.view(len(ends), k, -1))
         memory = network.lstm(entries, rows_of(self._after, above))
         first, depth = len(self._block_of), tree.depths[ends[0]]

@@ -87,7 +87,7 @@ class HydraDrafting(Drafting):
 
     def begin(self, history: Sequence[int], ahead: Ahead | None = None) -> bool:
         self._last, self._ahead = len(history) - 2, ahead
-        return self._given.complete(history)
+        return self.given.complete(history)
 
     def compiled(self, tokens: Sequence[int], rows: int) -> CompiledNetwork | None:
         return self._steps.compiled(self._last, tokens, rows)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from specchat.config.trained_drafters import TrainedDrafter
 from specchat.core.device_copy import to_device
-from specchat.core.drafting_networks import TrainedNetwork
 from specchat.core.seams import TargetElsewhere, Weights
 from specchat.errors import DamagedWeights, ModelError, WeightsError, nearest
 from specchat.models.cpu_kernels.kernels import native_works
@@ -31,7 +30,7 @@ from specchat.models.decoder.cached_model import CachedModel
 from specchat.models.decoder.decoder import Decoder
 from specchat.models.decoder.trimmed_head import HeadProduct, TorchHead, TrimmedHead
 from specchat.models.draft_heads import FAMILIES, TrainedFamily
-from specchat.models.draft_heads.drafting import DraftingInputs, TextInputs, TokenInputs
+from specchat.models.draft_heads.drafting import Drafting, DraftingInputs, TextInputs, TokenInputs
 from specchat.models.draft_heads.head import (
     OWN_EMBED,
     OWN_HEAD,
@@ -226,14 +225,6 @@ def read_tokens(file: Path) -> Tensor:
 # -------------------------------------------------------------------------------------------------- drafting
 
 
-@dataclass(frozen=True)
-class ReadyHead:
-    """A network that drafts, and its inputs."""
-
-    network: TrainedNetwork
-    inputs: DraftingInputs
-
-
 @dataclass(frozen=True, eq=False)
 class DraftingWeights:
     """A network that drafts and what it has of every text alike: inputs by token, and the head of the frequent tokens.
@@ -312,7 +303,7 @@ class HeadOfTarget:
             )
         return network
 
-    def ready(self, learnt: DraftHead[Sizes] | None = None, text: TextInputs | None = None) -> ReadyHead:
+    def ready(self, learnt: DraftHead[Sizes] | None = None, text: TextInputs | None = None) -> Drafting:
         """The head ready to draft in one text.
 
         Args:
@@ -323,8 +314,7 @@ class HeadOfTarget:
         weights = self.weights() if learnt is None else self._drafting(learnt)
         head = weights.network
         assert isinstance(head, DraftHead), "its drafter asks for a network that reads states"
-        given = weights.inputs(text or TextInputs(head.sizes.taps, head.fused_here), self.threads)
-        return ReadyHead(head.drafting(given), given)
+        return head.drafting(weights.inputs(text or TextInputs(head.sizes.taps, head.fused_here), self.threads))
 
     def weights(self) -> DraftingWeights:
         """The weights as they were trained, loaded where no drafter has them in use. Errors are those of `load_any`."""

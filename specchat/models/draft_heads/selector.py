@@ -178,13 +178,13 @@ class SelectorDrafting(Drafting):
     def _read_root(self) -> Guessed:
         entry = self._reading.root()
         gates = self._network.gated(entry)[0].float()
-        self._alone, there = self._given.guessed_beside(self._network.ahead(entry).flatten(0, -2), gates)
+        self._alone, there = self.given.guessed_beside(self._network.ahead(entry).flatten(0, -2), gates)
         self._gates, self._rows = there[0], np.zeros_like(there[0][:1])
         return self._alone
 
     def _begin_in_c(self, native: NativeSelector, tokens: Sequence[int]) -> CompiledNetwork:
         """A tree begins in C, whose root is the first of these tokens; pairs of all of them may be asked for."""
-        given = self._given
+        given = self.given
         named = given.head_for_c(self._named)
         if named is not self._named or len(tokens) > 1:
             self._named, self._added = named, named.tokens[len(self._network.shared.tokens) :].tolist()

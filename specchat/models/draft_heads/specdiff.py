@@ -147,7 +147,7 @@ class Denoising(Drafting):
         kept = common_prefix(self._known, history)
         del self._known[kept:]
         self._unread = history[kept:]
-        self._given.head.add_later(self._unread)
+        self.given.head.add_later(self._unread)
         while len(self._unread) > _MOST_UNREAD:
             self._pass(())
         return True
@@ -164,19 +164,19 @@ class Denoising(Drafting):
             self._block.update(zip(unread, found, strict=True))
         some = list(dict.fromkeys(ends))
         states = torch.stack([self._block[node][depth] for node in some])
-        return self._given.guessed(self._network.widen(states)).of([some.index(node) for node in ends])
+        return self.given.guessed(self._network.widen(states)).of([some.index(node) for node in ends])
 
     @torch.inference_mode()
     def guesses(self, window: Sequence[int | None]) -> Guessed:
         [states] = self._pass([window])
-        return self._given.guessed(self._network.widen(states))
+        return self.given.guessed(self._network.widen(states))
 
     def _pass(self, windows: Sequence[Sequence[int | None]]) -> Tensor:
         """(n, γ, width) states in n windows, read with what is new of the text; CHUNK_TOKENS of it at most."""
         first, some = len(self._known), self._unread[:CHUNK_TOKENS]
         new, end, length = len(some), len(self._known) + len(some), len(windows[0]) if windows else 0
         held = [token for window in windows for token in window if token is not None]
-        rows = iter(self._given.tokens.of([*some, *held]).unbind(0)) if new or held else iter(())
+        rows = iter(self.given.tokens.of([*some, *held]).unbind(0)) if new or held else iter(())
         entries = [next(rows) for _ in some]
         entries += [self._masked if token is None else next(rows) for window in windows for token in window]
         positions = torch.cat([torch.arange(first, end), (end + torch.arange(length)).repeat(len(windows))])
