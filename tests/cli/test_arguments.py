@@ -224,5 +224,6 @@ def test_commands_are_built_one_by_one_and_are_those_of_the_whole_program():
 
 
 def described(command):
-    names = ("name", "help", "hidden", "context_settings", "no_args_is_help", "invoke_without_command")
-    return [getattr(command, name, None) for name in names], [parameter.opts for parameter in command.params]
+    names = ("name", "hidden", "context_settings", "no_args_is_help", "invoke_without_command")
+    help = [paragraph.split() for paragraph in (command.help or "").split("\n\n")]  # lines are the terminal's matter
+    return help, [getattr(command, name, None) for name in names], [parameter.opts for parameter in command.params]

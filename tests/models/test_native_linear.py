@@ -151,10 +151,10 @@ def test_sizes_that_do_not_agree_are_refused(kernels):
 
 
 def computed_in_c(learning):
-    drafting = learning._drafting.network
+    drafting = learning._drafting
     if isinstance(drafting, HydraDrafting):
         return isinstance(drafting._steps, NativeSteps)
-    network = learning._drafting.inputs.text._fuse.__self__
+    network = learning._drafting.given.text._fuse.__self__
     products = [part for part in network.modules() if isinstance(part, NativeLinear | torch.nn.Linear)]
     in_c = {isinstance(part, NativeLinear) for part in products}
     assert len(in_c) == 1, "all or none"

@@ -13,6 +13,7 @@ from specchat.engine.protocol.events import Loading
 from specchat.tui.services import key_bindings
 from specchat.tui.state.pair_list import PairInfo, PairListState, pair_lines
 from specchat.tui.text.cells import width_of
+from specchat.tui.text.key_names import names_of
 
 SMOL = PairInfo("smol", "SmolLM2-360M", "SmolLM2-135M", summary="small and quick", disk_bytes=98_000_000)
 BIG = replace(SMOL, name="big", needed_bytes=6_000_000_000, free_bytes=2_000_000_000)
@@ -20,7 +21,7 @@ FETCHING = Loading("fetch", "model.safetensors", 143_000_000, 230_000_000, 12_30
 
 
 def hint(id: str, does: str) -> str:
-    return f"{key_bindings.shown(id, {}).split(', ')[0]} {does}"
+    return f"{names_of(key_bindings.keys_of(id, {})).split(', ')[0]} {does}"
 
 
 def drawn(shelf: PairListState, at: int = 0, width: int = 72, height: int = 12) -> str:
