@@ -78,8 +78,7 @@ _MOST_NAMES = 12
 
 
 def _flag(option: Option) -> inspect.Parameter:
-    tables = {table.family: list(table) for table in FAMILIES}
-    known = tables.get(option.name) or list(option.choices)
+    known = list(next((table for table in FAMILIES if table.family == option.name), option.choices))
     names = ", ".join(known) if len(known) <= _MOST_NAMES else f"{len(known)} of them, listed by specchat methods"
     default = "" if option.default == "" else f"default {str(option.default).lower()}"
     about = "; ".join(text for text in (option.range_text() or names, default) if text)

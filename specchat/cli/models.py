@@ -301,7 +301,8 @@ def print_json(catalog: Catalog) -> None:
 
 def _about_drafter(drafter: ListedDrafter) -> dict[str, Any]:
     about = dataclasses.asdict(drafter) | {"state": "broken" if drafter.problem else drafter.state}
-    made, _ = about.pop("drafter"), about.pop("folder")
+    made = about.pop("drafter")
+    del about["folder"]
     if made is not None:
         about |= {"made": made["made"].isoformat(), "target_sha256": made["target_sha256"]}
         about |= {key: made[key] for key in ("options", "data", "figures")}
