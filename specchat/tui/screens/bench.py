@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from specchat.engine.client.race import race_seed
 from specchat.errors import UsageError
-from specchat.tui.screens.race import RunScreen, changes, seed
+from specchat.tui.screens.race import RunScreen, changes
 from specchat.tui.services.context import AppServices
 from specchat.tui.state.race_lines import outcome_lines, progress_lines, series_text, table_lines
 from specchat.tui.state.races import BenchQuestion, RaceSeries
@@ -53,7 +54,7 @@ class BenchScreen(RunScreen):
         questions = list(context.setup.questions())[:count]
         if not questions:
             raise UsageError("no questions come with this installation")
-        self._begin(questions, seed(context.chat), seconds)
+        self._begin(questions, race_seed(context.chat.engine.settings), seconds)
 
     def on_mount(self) -> None:
         self.show()

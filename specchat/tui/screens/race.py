@@ -127,11 +127,6 @@ def changes(chat: Chat) -> dict[str, Any]:
     return {name: value for name, value in changed.items() if settings.get(name, value) != value}
 
 
-def seed(chat: Chat) -> int:
-    """The seed that the settings fix, else a new one."""
-    return race_seed(chat.engine.settings)
-
-
 class RaceColumn(VerticalScroll):
     """Appends the rounds that are new; starts again where there are fewer than before."""
 
@@ -225,7 +220,7 @@ class RaceScreen(RunScreen):
         Raises UsageError if the engine is not free, there is no question, or the settings are plain decoding.
         """
         super().__init__(context)
-        self._begin(question(context.chat, prompt), seed(context.chat))
+        self._begin(question(context.chat, prompt), race_seed(context.chat.engine.settings))
         self._columns = {side: RaceColumn(id=side) for side in self.playback.race.heats}
         self._tree = TreePanel(id="race-tree")
         self._head = LinesView(lambda w, h: self.head(w), id="head")
