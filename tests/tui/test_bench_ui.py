@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import pytest
@@ -57,3 +58,12 @@ def test_a_scenario_runs_in_a_terminal_of_its_own():
     result = measured((80, 24), scenario="idle", text="prose", tokens=20, rate=200.0, seconds=0.5)
     assert result["timers"] == 0
     assert result["bytes_per_s"] == 0
+
+
+@posix
+@pytest.mark.e2e
+def test_the_first_paint_is_seen_in_a_terminal(monkeypatch):
+    from specchat.tui.bench import budgets
+
+    monkeypatch.setattr(budgets, "STARTS", 1)
+    assert all(math.isfinite(finding.value) for finding in budgets.first_paint())
