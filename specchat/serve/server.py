@@ -58,6 +58,10 @@ class BoundedConnection(H11Protocol):
 
 LARGEST_HEADERS_BYTES = 32 * 1024
 
+_IDLE_S = 120
+"""How long a connection without a request stays open. Longer than clients keep theirs (httpx 5 s, aiohttp 15 s, Go's
+90 s): were it closed first, the request that a client sends at that moment would be lost."""
+
 _GOODBYE_S = 2
 """How long replies that are being sent may take when the server is told to stop."""
 
@@ -147,5 +151,6 @@ def _config(app: ASGIApp) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         h11_max_incomplete_event_size=LARGEST_HEADERS_BYTES,
+        timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_GOODBYE_S,
     )

@@ -111,6 +111,15 @@ class AnsweringEngine(ObedientEngine):
                 self.say(ev.Finished(command.id, stop, "", stats, 1.0, min(found)[1] if found else None))
 
 
+class ShiftedLoop(asyncio.SelectorEventLoop):
+    """Its clock is ahead by as much as a test says: what waits for a time then is due with the next event."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
+
+
 class AnsweringServer:
     """The server in a thread of this process, over an `AnsweringEngine`: for clients that need replies of a kind."""
 
@@ -119,9 +128,9 @@ class AnsweringServer:
         self.asked: list[co.Generate] = []
         self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
-        self._loop, self._stopped = asyncio.new_event_loop(), asyncio.Event()
+        self.loop, self._stopped = ShiftedLoop(), asyncio.Event()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._serve()], daemon=True)
+        self._thread = threading.Thread(target=self.loop.run_until_complete, args=[self._serve()], daemon=True)
         self._thread.start()
         assert self._ready.wait(PATIENCE_S)
 
@@ -136,9 +145,9 @@ class AnsweringServer:
         return self.says(command)
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._stopped.set)
+        self.loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(PATIENCE_S)
-        self._loop.close()
+        self.loop.close()
 
 
 class Server:

@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,30 @@ def server() -> Iterator[AnsweringServer]:
     running = AnsweringServer(forecast)
     yield running
     running.close()
+
+
+def ask(line: HTTPConnection) -> int:
+    """The status of an answer over this connection; it is not opened anew when the server has closed it."""
+    line.putrequest("GET", "/v1/models")
+    line.putheader("Authorization", f"Bearer {KEY}")
+    line.endheaders()
+    answer = line.getresponse()
+    answer.read()
+    return answer.status
+
+
+def test_an_idle_connection_stays_open_for_longer_than_clients_keep_it(server):
+    with (
+        closing(HTTPConnection("127.0.0.1", server.port)) as idle,
+        closing(HTTPConnection("127.0.0.1", server.port)) as other,
+    ):
+        assert [ask(idle), ask(other)] == [200, 200]  # with the second, the server is done with the first
+        server.loop.ahead_s += 100
+        assert [ask(other), ask(idle), ask(other)] == [200, 200, 200]
+        server.loop.ahead_s += 1000
+        assert ask(other) == 200
+        with pytest.raises(ConnectionError):
+            ask(idle)
 
 
 # ------------------------------------------------------------------------------------------- Anthropic's package
