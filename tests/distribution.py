@@ -108,6 +108,11 @@ class FilesByKind(LoadFileScheduling):
         if self._pending_of(self.assigned_work[node]) < 2:
             self._reschedule(node)
 
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give a worker more, unless it still collects, as one does that replaces another: it is asked after that."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
     def _kind(self, file: str) -> Kind:
         if drives_terminal(self.config.rootpath / file):
             return Kind.TERMINAL
