@@ -109,7 +109,7 @@ class FilesByKind(LoadFileScheduling):
             self._reschedule(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Give a worker more, unless it still collects, as one does that replaces another: it is asked after that."""
+        """Give a worker more files. One that replaces another gets its first when it has collected."""
         if node in self.registered_collections:
             super()._reschedule(node)
 

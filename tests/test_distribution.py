@@ -99,10 +99,11 @@ def test_files_of_one_kind_use_all_workers(workers: int, files: str, tmp_path: P
     assert len(used) == min(workers, len(files))
 
 
-def test_a_crashed_worker_fails_one_test_and_the_others_still_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_crashed_worker_fails_one_test_and_the_others_still_run(workers: int, tmp_path: Path) -> None:
     files = {f"test_{name}.py": LOGGED.format(name=name, count=4) for name in "bcd"}
     files |= {"test_crash.py": CRASHING, "test_crash_e2e.py": terminal(CRASHING)}
-    assert "2 failed, 16 passed" in run_distributed(tmp_path, files)
+    assert "2 failed, 16 passed" in run_distributed(tmp_path, files, workers)
 
 
 def test_a_worker_may_crash_while_another_one_is_replaced(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ class BoundedConnection(H11Protocol):
 LARGEST_HEADERS_BYTES = 32 * 1024
 
 _IDLE_S = 120
-"""How long a connection without a request stays open. Longer than clients keep theirs (httpx 5 s, aiohttp 15 s, Go's
-90 s): were it closed first, the request that a client sends at that moment would be lost."""
+"""How long a connection stays open after its last reply. Clients close theirs sooner (httpx after 5 s, aiohttp 15 s, Go
+90 s): if the server closed first, a request sent at that moment would be lost."""
 
 _GOODBYE_S = 2
 """How long replies that are being sent may take when the server is told to stop."""

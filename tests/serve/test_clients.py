@@ -40,9 +40,7 @@ def server() -> Iterator[AnsweringServer]:
 
 def ask(line: HTTPConnection) -> int:
     """The status of an answer over this connection; it is not opened anew when the server has closed it."""
-    line.putrequest("GET", "/v1/models")
-    line.putheader("Authorization", f"Bearer {KEY}")
-    line.endheaders()
+    line.request("GET", "/v1/models", headers={"Authorization": f"Bearer {KEY}"})
     answer = line.getresponse()
     answer.read()
     return answer.status
