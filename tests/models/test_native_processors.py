@@ -1,6 +1,7 @@
 """On every kind of processor the kernels compute the same bits; where there is none of them, torch computes."""
 
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -55,6 +56,26 @@ def test_every_x86_processor_computes_the_same_bits(processor, tmp_path, expecte
     if lacking := set(X86[processor]) - cpu_flags():
         pytest.skip(f"this processor lacks {', '.join(sorted(lacking))}")
     assert checksums(find_compiler(), f"-march={processor}", tmp_path) == expected
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")
+@pytest.mark.parametrize("processor", X86)
+def test_every_product_of_the_arithmetic_floor_is_computed(processor, tmp_path):
+    """A compiler may see that they are all the same: the floor of additions alone is less than half as high."""
+    source, made = tmp_path / "floor.c", tmp_path / "floor.s"
+    source.write_text(f'#include "{build._FOLDER / "floor.h"}"\n')
+    command = [*find_compiler(), f"-march={processor}", *build._FLAGS, "-Wno-unused-function", str(source)]
+    subprocess.run([*command, "-S", "-o", str(made)], check=True)
+    [body] = re.findall(r"^multiply_registers:\n(.*?)^\s*\.size\s+multiply_registers", made.read_text(), re.M | re.S)
+    products = max(len(re.findall("vpmaddubsw|vpdpbusd", loop)) for loop in loops_of(body))
+    assert products >= 12
+
+
+def loops_of(assembly):
+    """What stands between a label and a jump back to it."""
+    for jump in re.finditer(r"^\s+j\w+\s+(\.L\w+)$", assembly, re.M):
+        if (label := assembly.find(f"{jump[1]}:\n")) in range(jump.start()):
+            yield assembly[label : jump.start()]
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")

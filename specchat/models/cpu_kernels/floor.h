@@ -31,9 +31,11 @@ static void multiply_registers(void *job, int from, int to, int thread) {
     UNROLLED
     for (int i = 0; i < CHAINS; i++) sum[i] = (vi){0};
     for (int piece = from; piece < to; piece++)
-        for (int n = 0; n < DOTS / CHAINS; n++)
+        for (int n = 0; n < DOTS / CHAINS; n++) {
+            __asm__ volatile("" : : "r"(x) : "memory"); /* else products of the same numbers are computed once */
             UNROLLED
             for (int i = 0; i < CHAINS; i++) sum[i] = dot4(sum[i], numbers, x + 4 * i, 4);
+        }
     UNROLLED
     for (int i = 0; i < CHAINS; i++) probe->kept[thread] += sum[i];
 }
