@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -13,10 +14,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from specchat.errors import CheckpointError, cut, short
 from specchat.models.draft_heads.head import DraftNetwork, below
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.machine import fastest_float
 from specchat.training.disk import writing
 
 _WEIGHT_DECAY = 0.05
@@ -28,6 +31,13 @@ _REMEMBERED: dict[type[torch.optim.Optimizer], tuple[tuple[str, ...], tuple[str,
 """State of each optimiser for a parameter: tensors of its shape and single numbers, all in its format."""
 
 _NOT_BELOW_ZERO = ("exp_avg_sq", "step")
+
+
+class _Float32(TorchFunctionMode):
+    """Leaves numbers in float32 that Muon rounds to bfloat16."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        return args[0].clone() if func is Tensor.bfloat16 else func(*args, **(kwargs or {}))
 
 
 class NetworkOptimizer:
@@ -52,6 +62,7 @@ class NetworkOptimizer:
             self._parts.append(torch.optim.Muon(matrices, lr=rate, **scaled))
         if others:
             self._parts.append(torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY))
+        self._narrow = {fastest_float(parameter.device) for parameter in parameters} == {torch.bfloat16}
         self._part_of = {
             parameter: part for part in self._parts for group in part.param_groups for parameter in group["params"]
         }
@@ -61,7 +72,8 @@ class NetworkOptimizer:
         for part in self._parts:
             for group in part.param_groups:
                 group["lr"] = rate
-            part.step()
+            with nullcontext() if self._narrow else _Float32():
+                part.step()
             part.zero_grad()
 
     def state_of(self, parameter: Tensor) -> dict[str, Any]:

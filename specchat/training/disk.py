@@ -21,7 +21,7 @@ from specchat.models.draft_heads.head import HEAD_TOKENS, SharedWeights
 from specchat.models.draft_heads.loading import family_of
 from specchat.models.draft_heads.sizes import NetworkSizes
 from specchat.models.hub.disk import megabytes
-from specchat.models.machine import available_bytes
+from specchat.models.machine import available_bytes, fastest_float
 from specchat.training.limits import states_bytes
 from specchat.training.mask_learning import frozen_bytes
 
@@ -111,7 +111,7 @@ def needs_of(drafter: str, sizes: NetworkSizes, shape: Shape, reply_tokens: int,
     # Weights, gradients and a momentum, then head rows, and embeddings of a few times as many tokens: all float32.
     memory = 12 * weights + 4 * shape.hidden * 4 * HEAD_TOKENS + _WORKING_BYTES
     if made.recipe.through_target:
-        memory += frozen_bytes(shape)
+        memory += frozen_bytes(shape, fastest_float(torch.device("cpu")))
     return Needs(max(0, states_bytes(reply_tokens, taps, shape.hidden) - there), memory, weights)
 
 

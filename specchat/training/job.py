@@ -31,6 +31,7 @@ from specchat.models.draft_heads.head import HEAD_TOKENS, DraftNetwork, SharedWe
 from specchat.models.draft_heads.loading import family_of, load_network, new_network, read_tokens
 from specchat.models.draft_heads.masks import PromptTokens, PromptTokenSizes
 from specchat.models.draft_heads.sizes import NetworkSizes
+from specchat.models.machine import fastest_float
 from specchat.models.weights.weight_source import WeightSource
 from specchat.training import StageName, distillation
 from specchat.training.checkpoints import Standing
@@ -241,7 +242,8 @@ class Job:
         if self._recipe.through_target:
             weights, model = self._subject.weights, self._subject.model
             assert weights is not None, "a target's weights can be read"
-            target = FrozenTarget(model.network.shape, weights(), torch.bfloat16, network.shared.head.device)
+            device = network.shared.head.device
+            target = FrozenTarget(model.network.shape, weights(), fastest_float(device), device)
             assert isinstance(network, PromptTokens), "masks alone run through the target"
             learning = MaskLearning(target)
             return learning.loss, learning.acceptance

@@ -90,9 +90,9 @@ class FrozenTarget:
         return hidden.view(texts, count, behind, -1)
 
 
-def frozen_bytes(shape: Shape) -> int:
-    """Bytes of the matrices of a target's layers in bfloat16."""
-    return 2 * shape.layers * sum(math.prod(shape.matrix(name)) for name in PRODUCTS)
+def frozen_bytes(shape: Shape, dtype: torch.dtype) -> int:
+    """Bytes of the matrices of a target's layers."""
+    return dtype.itemsize * shape.layers * sum(math.prod(shape.matrix(name)) for name in PRODUCTS)
 
 
 def _seen_behind(places: Tensor, behind: int, length: int, window: int | None) -> Tensor:

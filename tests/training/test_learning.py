@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 from training_kit import V, own_texts, recipe, some_texts, subject, target, unroll
 
 from specchat.config import cache_dir, data_dir
@@ -473,6 +474,39 @@ def test_a_job_goes_from_prompts_to_a_drafters_folder(tmp_path, monkeypatch):
     states.touch()
     with pytest.raises(TrainingError, match="states cannot be read: Not a directory"):
         Job(request(tmp_path, resume=True), subject(), said.append)
+
+
+class Products(TorchDispatchMode):
+    """The formats of matrix products that are computed within it."""
+
+    def __init__(self):
+        super().__init__()
+        self.formats = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+            self.formats.add(made.dtype)
+        return made
+
+
+@pytest.mark.parametrize("method", ["hydra", "prompt_tokens"])  # one learns by itself, one through the target
+def test_learning_multiplies_in_bfloat16_only_where_the_hardware_does(method, tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "_MEASUREMENTS", 1)
+    monkeypatch.setattr(text_writing, "REPLY_TOKENS", 12)
+    products, run = Products(), Fitting.run
+
+    def watched(self, tell):
+        with products:
+            return run(self, tell)
+
+    monkeypatch.setattr(Fitting, "run", watched)
+    for name, native in (("narrow", True), ("wide", False)):
+        monkeypatch.setattr("specchat.models.machine.native_bfloat16", lambda device, native=native: native)
+        products.formats.clear()
+        Job(request(tmp_path, drafter=method, name=name), subject(), lambda stage: None).run()
+        assert (torch.bfloat16 in products.formats) == native
+        assert torch.float32 in products.formats or native
 
 
 def test_a_job_tells_guesses_that_learning_changed_in_a_text_it_never_learnt_from(tmp_path, monkeypatch):
