@@ -43,12 +43,16 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to listen; where there are as many as may be, one that waits for nothing is closed."""
         super().connection_made(transport)
-        self._began_s = self.loop.time()
+        self._silent_since_s = self.loop.time()
         ours = (one for one in self.connections if isinstance(one, BoundedConnection))
         there = [one for one in ours if not one.transport.is_closing()]  # one that closes is listed a while longer
         if len(there) > most_connections():
             silent = [one for one in there if not one._asked]  # this one at least
-            min(silent, key=lambda one: one._began_s).transport.abort()
+            min(silent, key=lambda one: one._silent_since_s).transport.abort()
+
+    def on_response_complete(self) -> None:
+        self._silent_since_s = self.loop.time()
+        super().on_response_complete()
 
     @property
     def _asked(self) -> bool:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from http.client import HTTPConnection
 from typing import Any
 
 import openai
@@ -366,13 +367,19 @@ def test_silent_clients_without_number_lock_nobody_out(server):
     before = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, before[1]))
     lines: list[socket.socket] = []
+    oldest = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    oldest.connect()
+    oldest.auto_open = False  # once it is closed, it stays so
     try:
         while len(lines) < 400:
             with suppress(TimeoutError):  # the system's own queue is full for a moment
                 lines.append(socket.create_connection(("127.0.0.1", server.port), timeout=0.3))
+            if len(lines) % 20 == 0:
+                oldest.request("GET", "/v1/models", headers={"Authorization": f"Bearer {KEY}"})
+                assert oldest.getresponse().read(), "who asks now and then is not silent"
         assert chat(server).usage.completion_tokens == 8
     finally:
-        for line in lines:
+        for line in (*lines, oldest):
             line.close()
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
 
