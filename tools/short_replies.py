@@ -1,6 +1,6 @@
 """Counts what short replies lose while a controller has learnt nothing, and by plain rounds.
 
-    python tools/short_replies.py [--pair smol] [--tokens 40] [--questions 8] [--sampled]
+    python tools/short_replies.py [--pair smol] [--tokens 40] [--questions 8] [--sampled] [--costs avx2]
 
 The first turns of specchat's own questions, the kinds by turns. Rounds are charged what they cost on a quiet machine,
 by their rows and passes, whatever they took: a loaded machine gives the same figures. "kept" is what a program begins
@@ -21,10 +21,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # this checkout, whichever i
 
 from specchat.bench.configurations import load_pair, prepare_environment, settings_in_force
 
-PASS_S = {"smol": 2.24e-3, "qwen-coder": 20e-3}
+PASS_S = {
+    "avx512": {"smol": 2.24e-3, "qwen-coder": 20e-3},
+    "avx2": {"smol": 3.7e-3, "qwen-coder": 31.3e-3},
+}
 """A pass of one row where it was measured."""
 
-ROWS = ((1, 1.0), (2, 1.05), (4, 1.16), (8, 1.34), (12, 1.65), (16, 2.05))
+ROWS = {
+    "avx512": ((1, 1.0), (2, 1.05), (4, 1.16), (8, 1.34), (12, 1.65), (16, 2.05)),
+    "avx2": ((1, 1.0), (2, 1.08), (3, 1.37), (4, 1.65), (6, 2.39), (8, 3.01), (9, 3.54), (12, 4.42), (16, 5.84)),
+}
 """What passes of more rows take beside it."""
 
 DRAFT_S, STEP_S, OTHER_S, PLAIN_OTHER_S = 1.5e-4, 6e-5, 3.0e-4, 1.6e-4
@@ -33,10 +39,13 @@ MODES = ("cold", "kept", "kind", "warm", "app")
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--pair", default="smol", choices=sorted(PASS_S))
+    asked.add_argument("--pair", default="smol", choices=sorted(PASS_S["avx512"]))
     asked.add_argument("--tokens", type=int, default=40, help="of each reply")
     asked.add_argument("--questions", type=int, default=8, help="of each kind")
     asked.add_argument("--sampled", action="store_true", help="as the pair's chats sample, not greedily")
+    asked.add_argument(
+        "--costs", default="avx512", choices=sorted(ROWS), help="the processor that rounds are charged for"
+    )
     count(asked.parse_args())
 
 
@@ -55,8 +64,8 @@ def count(asked: argparse.Namespace) -> None:
     if asked.sampled:
         settings = settings_of(load_catalog().pair(asked.pair))
     settings = settings.but({"max_tokens": asked.tokens})
-    pair, pass_s = load_pair(settings), PASS_S[asked.pair]
-    costs = Costs(tuple((rows, pass_s * times) for rows, times in ROWS))
+    pair, pass_s = load_pair(settings), PASS_S[asked.costs][asked.pair]
+    costs = Costs(tuple((rows, pass_s * times) for rows, times in ROWS[asked.costs]))
     charged: list[float] = []
     learn = Goodput.observe
 

@@ -280,9 +280,9 @@ class Goodput(Controller):
         node_s = _NODE_SHARE * self.costs.one_s if self._node_s is None else self._node_s
         worth = goodput / max(0.02, seen.calibration.value)
         # Where the second row costs more than later ones, as in float32, each row's marginal cost is at least the mean
-        # cost of the likely rows.
-        likely = max(2, math.ceil(seen.nodes.value))
-        least_s = (self.costs.verify_s(seen.rows(likely)) - self.costs.one_s) / likely
+        # cost of the likely rows. Where each row costs more than the one before, the first is taken at its own cost.
+        likely = range(1, max(2, math.ceil(seen.nodes.value)) + 1)
+        least_s = min((self.costs.verify_s(seen.rows(nodes)) - self.costs.one_s) / nodes for nodes in likely)
         each = 1.0 + seen.extra_rows.slope  # rows that come with a node, its own included
         rows_s = list(self.costs.rows_s(math.ceil(self._ceiling.nodes * each)))
         prices: list[float] = []

@@ -197,6 +197,15 @@ def test_a_first_step_that_is_the_dearest_is_not_taken_for_a_cheap_slope():
     assert subject.plan(context()).floor < 0.5 * 8, "long quotations still pay"
 
 
+def test_where_each_row_is_dearer_than_the_one_before_the_first_guess_pays_for_its_own_alone():
+    given = Costs(((1, 1.0), (2, 1.05), (3, 1.35), (4, 1.65), (8, 3.0)))
+    subject = controller(given)
+    for _ in range(50):
+        subject.observe(a_round(3, 3, given=given, logprob=math.log(0.9)))
+    first, second = subject.plan(context(50)).prices[:2]
+    assert first < 0.25 * second
+
+
 def test_a_drafter_that_knows_when_it_is_right_is_not_judged_by_how_often_it_is():
     """Most of its guesses are poor and it says so; now and then it is sure, and prices let just those pass."""
     given = costs(per_row=0.15)
