@@ -43,7 +43,7 @@ def test_the_last_rounds_before_stand_against_all_rounds_since():
 def test_until_there_are_enough_rounds_it_says_how_many_there_are():
     effect = effect_of(*[1] * 20)
     change(effect, width=5)
-    assert said(effect).startswith("width 4 → 5 · since: 0 rounds\nτ 2.0 · ")
+    assert said(effect).startswith("width 4 → 5 · since: 0 rounds\nbefore: τ 2.0 · ")
     add(effect, 3)
     assert "since: 1 round\n" in said(effect)
     add(effect, *[3] * (ENOUGH - 2))

@@ -100,15 +100,16 @@ class SettingEffect:
         return [clip(head, width), clip(self.figures(width), width)]
 
     def figures(self, width: int) -> ScreenLine:
-        """`τ 2.1 → 2.8 · 84 → 103 tok/s`, shortened to the width."""
+        """`τ 2.1 → 2.8 · 84 → 103 tok/s`, or `before: τ 2.1 · 84 tok/s` after few rounds; shortened to the width."""
         before, since = self.before, self.since
         if before is None:
             return []
         known = since if since is not None and since.rounds >= ENOUGH else None
         tau, rate = (known.tau, known.tokens_per_s) if known else (None, None)
         line: ScreenLine = []
-        for arrow, speed in ((" → ", True), ("→", True), ("→", False)):
-            line = _part("τ ", before.tau, tau, "{:.1f}".format, "", arrow)
+        for lead, arrow, speed in (("before: ", " → ", True), ("", " → ", True), ("", "→", True), ("", "→", False)):
+            lead = "" if known else lead
+            line = _part(f"{lead}τ ", before.tau, tau, "{:.1f}".format, "", arrow)
             if speed:
                 line += [(" · ", "dim"), *_part("", before.tokens_per_s, rate, numbers.rate, " tok/s", arrow)]
             if width_of(line) <= width:
