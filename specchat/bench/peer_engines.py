@@ -1,4 +1,4 @@
-"""Other engines as contestants: transformers' `generate` and llama.cpp, each plain and with its prompt lookup."""
+"""Other engines as contestants: transformers' `generate`, llama.cpp, OpenVINO GenAI; plain and with prompt lookup."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from specchat.bench.circumstances import EnergyMeter
 from specchat.bench.measured_reply import Written
+from specchat.models.machine import fastest_float
 from specchat.settings import Settings
 
 if TYPE_CHECKING:
@@ -117,7 +119,8 @@ _LOOKUP_TOKENS = 10
 
 def transformers_peers(pair: LoadedPair, settings: Settings, target_path: Path, draft_path: Path | None) -> list[Peer]:
     """Plain and prompt lookup, and assisted generation where the pair has a draft model."""
-    dtype = torch.float32 if pair.precision == "float32" else torch.bfloat16  # it has no kernels for 8 and 4 bits here
+    # It has no kernels for 8 and 4 bits here.
+    dtype = torch.float32 if pair.precision == "float32" else fastest_float(pair.device)
     assistant = _load(draft_path, dtype, pair.device) if draft_path is not None else None
     return peers_over(_load(target_path, dtype, pair.device), assistant, pair, settings)
 
@@ -198,7 +201,7 @@ _CONTEXT_TOKENS = 4096
 
 _PATIENCE_S = 300
 
-_TRIAL = """
+_LLAMA_TRIAL = """
 import sys
 from llama_cpp import Llama
 next(Llama(sys.argv[1], n_ctx=64, n_threads=1, n_threads_batch=1, verbose=False).generate([1, 2, 3], temp=0.0))
@@ -220,10 +223,71 @@ def llama_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
     return peers
 
 
-def why_not(path: Path) -> str | None:
-    """Why this installation cannot read the file, or None. Tried in a process of its own: a crash must not end ours."""
+_OPENVINO_TRIAL = """
+import sys
+import openvino, openvino_genai
+config = openvino_genai.GenerationConfig(max_new_tokens=1)
+openvino_genai.LLMPipeline(sys.argv[1], "CPU").generate(openvino.Tensor([[1, 2, 3]]), config)
+"""
+
+_OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
+"""The numbers in its own example."""
+
+
+def openvino_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
+    """Plain, and with prompt lookup, on the processor. Its weights stay as quantised as the file has them."""
+    about = {"version": importlib.metadata.version("openvino-genai"), "weights": path.name}
+    eos_ids, meter = pair.vocabulary.eos_ids, EnergyMeter(torch.device("cpu"))
+    peers: list[Peer] = []
+    for name, lookup in (("OpenVINO GenAI", {}), ("OpenVINO GenAI prompt lookup", _OPENVINO_LOOKUP)):
+        engine = _Pipeline(path, lookup, eos_ids)
+        peers.append(Peer(name, engine, eos_ids, settings.max_tokens, meter, engine.use_threads, {**about}))
+    return peers
+
+
+class _Pipeline:
+    """One file loaded by OpenVINO GenAI; loaded when first used, and again when the number of threads changes."""
+
+    def __init__(self, path: Path, lookup: dict[str, int], eos_ids: frozenset[int]) -> None:
+        self._path = path
+        self._lookup = lookup
+        self._eos_ids = eos_ids
+        self._threads = 0
+        self._loaded: Any = None
+
+    def use_threads(self, threads: int) -> None:
+        if threads != self._threads:
+            self._threads, self._loaded = threads, None
+
+    def __call__(self, prompt: list[int], most: int) -> Iterator[PeerPass]:
+        """Greedy tokens; a streamer is told of those of each pass."""
+        import openvino
+        import openvino_genai
+
+        seen: list[PeerPass] = []
+
+        class Passes(openvino_genai.StreamerBase):  # type: ignore[misc]
+            def write(self, tokens: int | Sequence[int]) -> Any:
+                said = [tokens] if isinstance(tokens, int) else list(tokens)
+                seen.append(PeerPass(said, time.perf_counter()))
+                return openvino_genai.StreamingStatus.RUNNING
+
+            def end(self) -> None:
+                """Nothing is held back until the end."""
+
+        if self._loaded is None:
+            properties = {"INFERENCE_NUM_THREADS": self._threads, "prompt_lookup": bool(self._lookup)}
+            self._loaded = openvino_genai.LLMPipeline(str(self._path), "CPU", **properties)
+        config = openvino_genai.GenerationConfig(max_new_tokens=most, do_sample=False, **self._lookup)
+        config.stop_token_ids = set(self._eos_ids)
+        self._loaded.generate(openvino.Tensor(np.array([prompt])), config, Passes())
+        yield from seen
+
+
+def why_not(trial: str, path: Path) -> str | None:
+    """Why an engine cannot read the file, or None. Tried in a process of its own: a crash must not end ours."""
     try:
-        tried = subprocess.run([sys.executable, "-c", _TRIAL, str(path)], capture_output=True, timeout=_PATIENCE_S)
+        tried = subprocess.run([sys.executable, "-c", trial, str(path)], capture_output=True, timeout=_PATIENCE_S)
     except subprocess.TimeoutExpired:
         return f"reading one token took more than {_PATIENCE_S} s"
     if tried.returncode < 0:
@@ -273,6 +337,28 @@ class _Engine:
         return self._llama
 
 
+@dataclass(frozen=True)
+class Reader:
+    """An engine that reads GGUF files, where its package is installed.
+
+    Args:
+        trial: a program that reads a token with the file it is given.
+        peers: the engine's ways of writing over a pair's file.
+    """
+
+    name: str
+    module: str
+    package: str
+    trial: str
+    peers: Callable[[LoadedPair, Settings, Path], list[Peer]]
+
+
+READERS = (
+    Reader("llama.cpp", "llama_cpp", "llama-cpp-python", _LLAMA_TRIAL, llama_peers),
+    Reader("OpenVINO GenAI", "openvino_genai", "openvino-genai", _OPENVINO_TRIAL, openvino_peers),
+)
+
+
 def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> tuple[list[Peer], list[str]]:
     """Every peer that is installed and can read this pair's weights, each with its best number of threads.
 
@@ -296,14 +382,18 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> tuple
     target_path = model_state.locate(spec)
     draft_path = model_state.locate(catalog.model(draft)) if draft else None
     peers = transformers_peers(pair, settings, target_path, draft_path)
-    if importlib.util.find_spec("llama_cpp") is None:
-        problem: str | None = "llama-cpp-python is not installed"
-    elif target_path.suffix != ".gguf":
-        problem = "this target is not a GGUF file"
-    else:
-        problem = why_not(target_path)
-    if problem is None:
-        peers += llama_peers(pair, settings, target_path)
+    notes: list[str] = []
+    for reader in READERS:
+        if importlib.util.find_spec(reader.module) is None:
+            problem: str | None = f"{reader.package} is not installed"
+        elif target_path.suffix != ".gguf":
+            problem = "this target is not a GGUF file"
+        else:
+            problem = why_not(reader.trial, target_path)
+        if problem is None:
+            peers += reader.peers(pair, settings, target_path)
+        else:
+            notes.append(f"{reader.name} is not measured: {problem}")
     for peer in peers:
         peer.choose_threads(sample, pair.threads)
-    return peers, [] if problem is None else [f"llama.cpp is not measured: {problem}"]
+    return peers, notes

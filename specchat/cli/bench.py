@@ -83,7 +83,7 @@ def bench(
         bool, typer.Option("--warm", help="Also measure drafters that have seen the replies to other prompts.")
     ] = False,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Also measure transformers and, if installed, llama.cpp.")
+        bool, typer.Option("--peers", help="Also measure transformers and, if installed, llama.cpp and OpenVINO GenAI.")
     ] = False,
     perplexity: Annotated[bool, typer.Option(help="Read a fixed text in every number format.")] = True,
     output: Annotated[Output, typer.Option(help="text; one JSON object; or a JSON line for each reply.")] = Output.text,

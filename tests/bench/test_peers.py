@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from racers import quick_pair, quick_settings
 
+from specchat.bench import peer_engines
 from specchat.bench.circumstances import EnergyMeter
-from specchat.bench.peer_engines import Peer, PeerPass, _Generate, find_peers
+from specchat.bench.peer_engines import Peer, PeerPass, _Generate, find_peers, openvino_peers
+from specchat.settings import Settings
 
 CPU = torch.device("cpu")
 
@@ -59,6 +64,70 @@ def test_a_pair_without_weights_has_no_peers():
     peers, notes = find_peers(quick_pair(), quick_settings(), [1, 2])
     assert peers == []
     assert notes == ["no peer can run a model without weights"]
+
+
+def test_openvino_is_asked_with_ids_and_counted_by_what_it_streams(monkeypatch):
+    """By a stand-in; its own package on real weights: tests/real/test_peers.py."""
+    asked: list[object] = []
+
+    class Pipeline:
+        def __init__(self, path, device, **properties):
+            asked.append((path, device, properties))
+
+        def generate(self, ids, config, streamer):
+            asked.append((np.asarray(ids).tolist(), vars(config)))
+            for tokens in (7, [8, 9], 10):
+                streamer.write(tokens)
+            streamer.end()
+
+    parts = {"LLMPipeline": Pipeline, "GenerationConfig": SimpleNamespace, "StreamerBase": object}
+    genai = SimpleNamespace(**parts, StreamingStatus=SimpleNamespace(RUNNING=0))
+    monkeypatch.setitem(sys.modules, "openvino_genai", genai)
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Tensor=lambda ids: ids))
+    monkeypatch.setattr(peer_engines.importlib.metadata, "version", lambda package: "1")
+    pair = SimpleNamespace(vocabulary=SimpleNamespace(eos_ids=frozenset({9})))
+    plain, lookup = openvino_peers(pair, SimpleNamespace(max_tokens=6), Path("a.gguf"))
+    for one in (plain, lookup):
+        one.threads = 2
+        assert one.write([1, 2], 0).tokens == (7, 8, 9), "until its end token"
+    one.threads = 1
+    one.write([1, 2], 0)
+    config = {"max_new_tokens": 6, "do_sample": False, "stop_token_ids": {9}}
+    guessing = config | {"num_assistant_tokens": 5, "max_ngram_size": 3}
+    assert asked == [
+        ("a.gguf", "CPU", {"INFERENCE_NUM_THREADS": 2, "prompt_lookup": False}), ([[1, 2]], config),
+        ("a.gguf", "CPU", {"INFERENCE_NUM_THREADS": 2, "prompt_lookup": True}), ([[1, 2]], guessing),
+        ("a.gguf", "CPU", {"INFERENCE_NUM_THREADS": 1, "prompt_lookup": True}), ([[1, 2]], guessing),
+    ]  # fmt: skip
+
+
+def test_who_cannot_read_the_weights_is_told_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(peer_engines, "transformers_peers", lambda *about: [])
+    monkeypatch.setattr("specchat.models.hub.model_state.locate", lambda spec: tmp_path / "model.gguf")
+    monkeypatch.setattr(peer_engines.importlib.util, "find_spec", lambda module: None)
+    pair = SimpleNamespace(name="smol", draft=None)
+    asked = Settings(temperature=0.0, repetition_penalty=1.0)
+    assert find_peers(pair, asked, [1, 2]) == (
+        [],
+        [
+            "llama.cpp is not measured: llama-cpp-python is not installed",
+            "OpenVINO GenAI is not measured: openvino-genai is not installed",
+        ],
+    )
+    monkeypatch.setattr(peer_engines.importlib.util, "find_spec", lambda module: module)
+    for failing, told in (
+        ("raise SystemExit('no such architecture')", "it cannot read model.gguf: no such architecture"),
+        (
+            "import os; os.abort()",
+            "it crashes on this machine (signal 6); it may have been built for another processor",
+        ),
+    ):
+        reader = peer_engines.Reader("fake", "fake", "fake", failing, lambda *about: pytest.fail("it was asked"))
+        monkeypatch.setattr(peer_engines, "READERS", (reader,))
+        assert find_peers(pair, asked, [1, 2]) == ([], [f"fake is not measured: {told}"])
+    monkeypatch.setattr(peer_engines, "READERS", (peer_engines.Reader("", "m", "", "", lambda *about: [peer([])]),))
+    [found], notes = find_peers(SimpleNamespace(name="smol", draft=None, threads=1), asked, [1, 2])
+    assert (found.name, notes) == ("fake", [])
 
 
 @pytest.mark.parametrize("how", [{}, {"prompt_lookup_num_tokens": 3}, {"assistant_model": None}])
