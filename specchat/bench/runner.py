@@ -16,9 +16,10 @@ from specchat.bench.check_text import SameText, compare_texts
 from specchat.bench.circumstances import circumstances, peak_memory, reset_peak_memory
 from specchat.bench.configurations import AS_WRITTEN, Configuration, SpeltOut, load_pair, parse_configurations, plain_of
 from specchat.bench.contestants import Ours
+from specchat.bench.installed_peers import find_peers
 from specchat.bench.interleaved_run import InterleavedRun
 from specchat.bench.measured_reply import Measured
-from specchat.bench.peer_engines import Peer, find_peers
+from specchat.bench.peer_engines import Peer
 from specchat.bench.report import Perplexity, Report, Result, Run, summarise
 from specchat.bench.workloads import Workload
 from specchat.config import load_catalog

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from real_weights import fetched
 
-from specchat.bench.peer_engines import READERS, openvino_peers, why_not
+from specchat.bench.installed_peers import READERS, openvino_peers
 from specchat.settings import Settings
 
 pytestmark = pytest.mark.real
@@ -19,8 +19,8 @@ END = 2
 @pytest.mark.skipif(importlib.util.find_spec("openvino_genai") is None, reason="openvino-genai is not installed")
 def test_openvino_genai_writes_one_text_with_and_without_lookup():
     path = fetched("smollm2-135m-instruct")
-    [openvino] = [reader for reader in READERS if reader.module == "openvino_genai"]
-    assert why_not(openvino.trial, path) is None
+    [openvino] = [reader for reader in READERS if reader.peers is openvino_peers]
+    assert openvino.problem(path) is None
     pair = SimpleNamespace(vocabulary=SimpleNamespace(eos_ids=frozenset({END})))
     texts = []
     for peer in openvino_peers(pair, Settings(max_tokens=24), path):
