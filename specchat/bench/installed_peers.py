@@ -180,7 +180,7 @@ class _Server:
             door.bind(("127.0.0.1", 0))
             self._port = door.getsockname()[1]
         command = [
-            _SERVER, f"--model={self._path}", "--host", "127.0.0.1", "--port", str(self._port), "--threads",
+            _SERVER, "--model", str(self._path), "--host", "127.0.0.1", "--port", str(self._port), "--threads",
             str(self._threads), "--ctx-size", str(_CONTEXT_TOKENS), "--parallel", "1", "--gpu-layers",
             str(self._layers_on_gpu), "--spec-type", self._mode,
         ]  # fmt: skip
