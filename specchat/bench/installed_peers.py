@@ -165,7 +165,10 @@ class _Server:
         with closing(connection):
             try:
                 connection.request("POST", "/completion", json.dumps(asked), {"Content-Type": "application/json"})
-                for line in connection.getresponse():
+                answer = connection.getresponse()
+                if answer.status != 200:
+                    raise ValueError(cut(answer.read().decode(errors="replace")))
+                for line in answer:
                     if line.startswith(b"data: "):
                         said = json.loads(line.removeprefix(b"data: "))
                         now, tokens = time.perf_counter(), [int(token) for token in said.get("tokens", ())]

@@ -122,8 +122,10 @@ class Answers(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         with open({asked!r}, "a") as file:
             print(json.dumps([flags, asked]), file=file)
-        self.send_response(200)
+        self.send_response(200 if asked["prompt"] else 400)
         self.end_headers()
+        if not asked["prompt"]:
+            return self.wfile.write(b"no prompt")
         for said in ({{"tokens": [7]}}, {{"tokens": [8, 6]}}, {{"tokens": [], "stop_type": "eos"}}):
             self.wfile.write(b"data: " + json.dumps(said).encode() + b"\\n\\n")
 HTTPServer(("127.0.0.1", int(flags[flags.index("--port") + 1])), Answers).serve_forever()
@@ -166,6 +168,8 @@ def test_a_server_ends_with_the_last_that_knows_it(server_asked):
     assert [one.tokens for one in engine([1], 4)] == [[7], [8, 6], [9]]
     port = engine._port
     assert engine._is_ready()
+    with pytest.raises(EngineError, match="llama-server does not answer: no prompt"):
+        list(engine([], 4))
     del engine
     assert not installed_peers._Server._is_ready(SimpleNamespace(_port=port))
 
