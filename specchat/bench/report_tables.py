@@ -24,7 +24,7 @@ def report_tables(report: Report) -> RenderableType:
     for run in report.runs:
         parts += [Text(_title(run), "bold"), _contestants(run), Text()]
         if len(_categories(run)) > 1:
-            parts += [_by_category(run), Text()]
+            parts += [part for table in _by_category(run) for part in (table, Text())]
         parts += [*_depths(run), *_texts(run), *(Text(f"note: {note}", "dim") for note in run.notes), Text()]
     if len(report.runs) > 1:
         parts += [_precisions(report), Text()]
@@ -60,17 +60,24 @@ def _contestants(run: Run) -> Table:
     return table
 
 
-def _by_category(run: Run) -> Table:
+_SIDE_BY_SIDE = 4
+"""Contestants whose columns fit into 80 characters, beside those of the categories."""
+
+
+def _by_category(run: Run) -> Iterator[Table]:
     """Plain's speed, and each contestant's ratio to it with its τ, category by category; numbers as above."""
     others = [(number, result) for number, result in enumerate(run.results) if result.kind != "plain"]
-    table = table_of("category", "replies", "plain tok/s", *(f"{number} ×  τ" for number, _ in others))
-    for category in _categories(run):
-        plain = run.plain.group(category) if run.plain else None
-        if plain is None:
-            continue
-        cells = [_ratio_cell(result.group(category)) for _, result in others]
-        table.add_row(category, str(plain.replies), f"{plain.tokens_per_s:.1f}", *cells)
-    return table
+    for first in range(0, max(1, len(others)), _SIDE_BY_SIDE):
+        some = others[first : first + _SIDE_BY_SIDE]
+        heads = (f"{number} ×" if result.kind == "peer" else f"{number} ×  τ" for number, result in some)
+        table = table_of("category", "replies", "plain tok/s", *heads)
+        for category in _categories(run):
+            plain = run.plain.group(category) if run.plain else None
+            if plain is None:
+                continue
+            cells = [_ratio_cell(result.group(category)) for _, result in some]
+            table.add_row(category, str(plain.replies), f"{plain.tokens_per_s:.1f}", *cells)
+        yield table
 
 
 def _ratio_cell(group: Group | None) -> str:

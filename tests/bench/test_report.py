@@ -126,6 +126,19 @@ def test_the_tables_hold_what_was_measured(width):
         assert word in text, word
 
 
+def test_many_contestants_leave_the_names_of_categories_whole():
+    others = [result(f"peer {number}", "peer", OURS) for number in range(2, 11)]
+    many = report(run(result("plain", "plain", PLAIN), result("auto", "ours", OURS), *others))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(report_tables(many))
+    lines = [line.split() for line in captured.get().splitlines()]
+    heads = [line for line in lines if line[:2] == ["category", "replies"]]
+    numbers = [int(word) for line in heads for word in line if word.isdigit()]
+    assert numbers == list(range(1, 11))
+    assert sum(line[:1] == ["chat"] for line in lines) == sum(line[:1] == ["code"] for line in lines) == len(heads) == 3
+
+
 def test_an_interrupted_report_says_so():
     console = Console(width=100)
     with console.capture() as captured:
