@@ -267,6 +267,14 @@ if True:
     ),
     Mutation(
         "controller goodput",
+        "charges a first guess the mean of rows that grow dearer",
+        "Goodput._prices",
+        "min((self.costs",
+        "max((self.costs",
+        (GOODPUT[0], "-k", "dearer_than_the_one_before"),
+    ),
+    Mutation(
+        "controller goodput",
         "pays for a pass and not for the row of its guess",
         "Goodput._drafting_with_passes",
         "(seen.draft.step_s + row_s) / max(0.02 / goodput, gain)",

@@ -20,6 +20,30 @@ UNROLLING = ("tests/training/test_unrolling.py",)
 
 EDITS = (
     Mutation(
+        "training",
+        "learns in bfloat16 where it is emulated",
+        "Fitting._numbers",
+        "enabled=narrow",
+        "enabled=True",
+        (LEARNING, "-k", "only_where_the_hardware_does"),
+    ),
+    Mutation(
+        "training",
+        "moves matrices in bfloat16 where it is emulated",
+        "NetworkOptimizer.step",
+        "nullcontext() if self._narrow else _Float32()",
+        "nullcontext()",
+        (LEARNING, "-k", "only_where_the_hardware_does"),
+    ),
+    Mutation(
+        "training",
+        "leaves a target that learns with masks in bfloat16",
+        "Job._learning",
+        "fastest_float(device)",
+        "torch.bfloat16",
+        (LEARNING, "-k", "only_where_the_hardware_does"),
+    ),
+    Mutation(
         "drafter hydra",
         "starts from the state of the token before",
         "HydraDrafting.begin",
