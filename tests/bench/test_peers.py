@@ -70,7 +70,7 @@ def test_a_pair_without_weights_has_no_peers():
 
 
 def test_openvino_is_asked_with_ids_and_counted_by_what_it_streams(monkeypatch):
-    """By a stand-in; its own package on real weights: tests/real/test_peers.py."""
+    """By a stand-in; its own package on real weights: tests/real/test_openvino_peer.py."""
     asked: list[object] = []
 
     class Pipeline:

@@ -269,8 +269,8 @@ if True:
         "controller goodput",
         "charges a first guess the mean of rows that grow dearer",
         "Goodput._prices",
-        "min((self.costs",
-        "max((self.costs",
+        "min((self.costs.verify_s(seen.rows(nodes)) - self.costs.one_s) / nodes for nodes in likely)",
+        "max((self.costs.verify_s(seen.rows(nodes)) - self.costs.one_s) / nodes for nodes in likely)",
         (GOODPUT[0], "-k", "dearer_than_the_one_before"),
     ),
     Mutation(

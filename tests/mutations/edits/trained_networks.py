@@ -23,8 +23,8 @@ EDITS = (
         "training",
         "learns in bfloat16 where it is emulated",
         "Fitting._numbers",
-        "enabled=narrow",
-        "enabled=True",
+        "fastest_float(self._device) == torch.bfloat16",
+        "True",
         (LEARNING, "-k", "only_where_the_hardware_does"),
     ),
     Mutation(
