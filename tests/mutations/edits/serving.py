@@ -17,14 +17,6 @@ EDITS = (
     ),
     Mutation(
         "serving",
-        "closes the connection that was opened first, whoever is silent",
-        "BoundedConnection.on_response_complete",
-        "self._silent_since_s = self.loop.time()",
-        "pass",
-        ("tests/serve/test_server.py", "-k", "silent_clients"),
-    ),
-    Mutation(
-        "serving",
         "keeps the tail of a reply to itself",
         "Ticket.hear",
         "self._say(event.tail)",
