@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -50,14 +50,10 @@ def llama_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
     lookup = LlamaPromptLookupDecoding(num_pred_tokens=_LLAMA_LOOKUP_TOKENS.get(pair.device.type, 10))
-    version = importlib.metadata.version("llama-cpp-python")
-    about = {"version": version, "weights": path.name}
-    limits = (pair.vocabulary.eos_ids, settings.max_tokens, EnergyMeter(pair.device))
-    peers: list[Peer] = []
-    for name, draft in (("llama.cpp", None), ("llama.cpp prompt lookup", lookup)):
-        engine = _Llama(path, min(_CONTEXT_TOKENS, pair.target.model.context_tokens), draft, pair.device.type)
-        peers.append(Peer(name, engine, *limits, engine.use_threads, {**about}))
-    return peers
+    context_tokens = min(_CONTEXT_TOKENS, pair.target.model.context_tokens)
+    drafts = {"llama.cpp": None, "llama.cpp prompt lookup": lookup}
+    engines = {name: _Llama(path, context_tokens, draft, pair.device.type) for name, draft in drafts.items()}
+    return _peers_of(engines, importlib.metadata.version("llama-cpp-python"), path, pair, settings, pair.device)
 
 
 class _Llama:
@@ -107,14 +103,10 @@ _SERVER_MODES = ("none", "ngram-simple", "ngram-map-k", "ngram-mod", "ngram-cach
 
 def server_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
     """Plain, and with every kind of n-grams."""
-    about = {"version": _server_version(), "weights": path.name}
-    limits = (pair.vocabulary.eos_ids, settings.max_tokens, EnergyMeter(pair.device))
-    peers: list[Peer] = []
-    for mode in _SERVER_MODES:
-        engine = _Server(path, mode, min(pair.vocabulary.eos_ids), pair.device.type)
-        name = _SERVER if mode == _SERVER_MODES[0] else f"{_SERVER} {mode}"
-        peers.append(Peer(name, engine, *limits, engine.use_threads, {**about}))
-    return peers
+    names = (_SERVER, *(f"{_SERVER} {mode}" for mode in _SERVER_MODES[1:]))
+    eos_id, device = min(pair.vocabulary.eos_ids), pair.device
+    engines = {name: _Server(path, mode, eos_id, device.type) for name, mode in zip(names, _SERVER_MODES, strict=True)}
+    return _peers_of(engines, _server_version(), path, pair, settings, device)
 
 
 def _server_version() -> str:
@@ -188,7 +180,10 @@ class _Server:
             str(self._layers_on_gpu), "--spec-type", self._mode,
         ]  # fmt: skip
         with tempfile.TemporaryFile() as told:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=told)
+            try:
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=told)
+            except OSError as error:
+                raise EngineError(f"{_SERVER} does not start: {error}") from None
             self._stop = weakref.finalize(self, _end, process)
             until = time.monotonic() + _PATIENCE_S
             while not self._is_ready():
@@ -227,13 +222,10 @@ _OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
 
 def openvino_peers(pair: LoadedPair, settings: Settings, path: Path) -> list[Peer]:
     """Plain, and with prompt lookup, on the processor. Its weights stay as quantised as the file has them."""
-    about = {"version": importlib.metadata.version("openvino-genai"), "weights": path.name}
-    eos_ids, meter = pair.vocabulary.eos_ids, EnergyMeter(torch.device("cpu"))
-    peers: list[Peer] = []
-    for name, lookup in (("OpenVINO GenAI", {}), ("OpenVINO GenAI prompt lookup", _OPENVINO_LOOKUP)):
-        engine = _Pipeline(path, lookup, eos_ids)
-        peers.append(Peer(name, engine, eos_ids, settings.max_tokens, meter, engine.use_threads, {**about}))
-    return peers
+    lookups = {"OpenVINO GenAI": {}, "OpenVINO GenAI prompt lookup": _OPENVINO_LOOKUP}
+    engines = {name: _Pipeline(path, lookup, pair.vocabulary.eos_ids) for name, lookup in lookups.items()}
+    version = importlib.metadata.version("openvino-genai")
+    return _peers_of(engines, version, path, pair, settings, torch.device("cpu"))
 
 
 class _Pipeline:
@@ -273,6 +265,22 @@ class _Pipeline:
         config.stop_token_ids = set(self._eos_ids)
         self._loaded.generate(openvino.Tensor(np.array([prompt])), config, Passes())
         yield from seen
+
+
+def _peers_of(
+    engines: Mapping[str, _Llama | _Server | _Pipeline],
+    version: str,
+    path: Path,
+    pair: LoadedPair,
+    settings: Settings,
+    device: torch.device,
+) -> list[Peer]:
+    """A contestant for each of these ways of writing, by their names. They run on the device, over the file."""
+    limits = (pair.vocabulary.eos_ids, settings.max_tokens, EnergyMeter(device))
+    return [
+        Peer(name, engine, *limits, engine.use_threads, {"version": version, "weights": path.name})
+        for name, engine in engines.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -349,9 +357,8 @@ def find_peers(pair: LoadedPair, settings: Settings, sample: list[int]) -> tuple
     target_path = model_state.locate(spec)
     draft_path = model_state.locate(catalog.model(draft)) if draft else None
     peers = transformers_peers(pair, settings, target_path, draft_path)
-    notes: list[str] = []
+    gguf, notes = target_path.suffix == ".gguf", list[str]()
     for reader in READERS:
-        gguf = target_path.suffix == ".gguf"
         problem = reader.problem(target_path) if gguf else "this target is not a GGUF file"
         if problem is None:
             peers += reader.peers(pair, settings, target_path)

@@ -178,6 +178,8 @@ def test_a_missing_or_failing_server_is_told_in_a_line(server_asked, monkeypatch
     assert why_no_server(Path("a.gguf")) is None
     (tmp_path / "llama-server").write_text("#!/bin/sh\necho error: unknown model architecture >&2\nexit 1\n")
     assert why_no_server(Path("a.gguf")) == "llama-server does not start: error: unknown model architecture"
+    (tmp_path / "llama-server").write_bytes(b"\x00\xff")
+    assert str(why_no_server(Path("a.gguf"))).startswith("llama-server does not start: [Errno 8] Exec format error")
     monkeypatch.setenv("PATH", "")
     assert why_no_server(Path("a.gguf")) == "llama-server is not on the PATH"
 

@@ -1,4 +1,4 @@
-"""Other engines on real weights, where they are installed."""
+"""OpenVINO GenAI as a peer on real weights, where it is installed."""
 
 from __future__ import annotations
 
