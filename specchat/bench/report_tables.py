@@ -15,6 +15,7 @@ from rich.text import Text
 
 from specchat.bench.measured_reply import Interval, Measured
 from specchat.bench.report import ALL, Group, Report, Run
+from specchat.engine.protocol.text import one_line
 
 
 def report_tables(report: Report) -> RenderableType:
@@ -25,7 +26,7 @@ def report_tables(report: Report) -> RenderableType:
         parts += [Text(_title(run), "bold"), _contestants(run), Text()]
         if len(_categories(run)) > 1:
             parts += [part for table in _by_category(run) for part in (table, Text())]
-        parts += [*_depths(run), *_texts(run), *(Text(f"note: {note}", "dim") for note in run.notes), Text()]
+        parts += [*_depths(run), *_texts(run), *(Text(f"note: {one_line(note)}", "dim") for note in run.notes), Text()]
     if len(report.runs) > 1:
         parts += [_precisions(report), Text()]
     return Lines(*parts, *(Text(line, "dim") for line in _circumstances(report)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -137,6 +138,15 @@ def test_many_contestants_leave_the_names_of_categories_whole():
     numbers = [int(word) for line in heads for word in line if word.isdigit()]
     assert numbers == list(range(1, 11))
     assert sum(line[:1] == ["chat"] for line in lines) == sum(line[:1] == ["code"] for line in lines) == len(heads) == 3
+
+
+def test_a_note_of_another_engine_steers_no_terminal():
+    told = replace(run(result("plain", "plain", PLAIN)), notes=("it cannot read a.gguf: \x1b]0;title\x07",))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(report_tables(report(told)))
+    assert "it cannot read a.gguf" in captured.get()
+    assert "\x1b" not in captured.get()
 
 
 def test_an_interrupted_report_says_so():
